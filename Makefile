@@ -11,7 +11,8 @@ $(error cannot find go: install Go 1.26 or put it on PATH)
 endif
 export PATH := $(dir $(GO)):$(PATH)
 export CGO_ENABLED ?= 0
-export GOFLAGS := -buildvcs=false $(filter-out -buildvcs%,$(GOFLAGS))
+# One set of flags for all: with another, e.g. without -trimpath, Go compiles everything again.
+export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs% -trimpath%,$(GOFLAGS))
 
 VERSION := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)
 LDFLAGS := -s -w -X hostler/internal/version.Version=$(VERSION)
@@ -26,7 +27,7 @@ help: ## list these targets
 
 .PHONY: build
 build: ## bin/hostlerd and bin/hostler
-	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: test
 test: prepare ## everything: lint, unit, race, integration, black box, leak check (root)
@@ -45,10 +46,15 @@ test-long: prepare ## the long campaigns: crashes, scale, lost replies (root, ho
 test-vm: prepare ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk (root)
 	$(GO) run ./tests/suite -vm
 
+.PHONY: test-hosts
+test-hosts: ## the package on hosts of four releases, as a table (root); RELEASE=debian/13 tries one
+	tests/prepare hosts
+	$(GO) run ./tests/suite -hosts $(RELEASE)
+
 .PHONY: bench
-bench: ## the figures, each a ratio of one paired run (root); COMPARE=FILE tells what got slower
+bench: ## the figures, each a ratio of one paired run (root); COMPARE=FILE tells what got slower; FLEET=500 makes 500 containers
 	tests/prepare bench
-	$(GO) run ./tests/suite -bench -compare="$(COMPARE)"
+	HOSTLER_BENCH_FLEET='$(FLEET)' $(GO) run ./tests/suite -bench -compare="$(COMPARE)"
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds (FUZZTIME=20s)

@@ -17,16 +17,18 @@ import (
 	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
+	"hostler/agent/recovery"
 	"hostler/agent/services/metrics"
 	"hostler/agent/services/supervise"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
 	"hostler/hostnet"
 	"hostler/hostnet/persist"
 	"hostler/initialisers"
-	"hostler/internal/fault"
 	"hostler/internal/hostlock"
+	"hostler/internal/idle"
 	"hostler/internal/paths"
 	"hostler/internal/units"
 )
@@ -46,7 +48,7 @@ type Options struct {
 func newToken() string { return uuid.NewString() }
 
 // Run runs the agent. It returns nil when ctx ends, or an error when the agent
-// cannot work at all. Its end changes no guest.
+// cannot work at all. The agent's end changes no guest.
 func Run(ctx context.Context, o Options) error {
 	h, err := open(ctx, o)
 	if err != nil {
@@ -63,19 +65,14 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if h.listener, err = api.ListenRenewable(h.logger, o.Paths.Socket(), socketGroups()...); err != nil {
+	if h.listener, err = api.Listen(h.logger, o.Paths.Socket(), socketGroups()...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	h.noticeRelease()
 	h.prepareStorage(ctx)
 	h.prepareNetworks(ctx)
-	h.relearn = func() {
-		for _, t := range h.types() {
-			h.sup.Start(ctx, "recovery-"+string(t), h.recover(t, lateness))
-		}
-	}
-	h.relearn()
 	for _, w := range Workers() {
 		if w.start != nil {
 			h.sup.Start(ctx, w.Name, w.start(h, server))
@@ -84,6 +81,7 @@ func Run(ctx context.Context, o Options) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, h.listener) }()
 	h.sup.Start(ctx, "watchdog", keepAlive(h.answers, h.logger))
+	h.sup.Start(ctx, "memory", h.memory.Run)
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
@@ -101,7 +99,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
 		metrics: metrics.New(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
-		guardEnds: make(chan struct{}, 1), compared: map[spec.ContainerType]bool{}, claims: map[spec.ContainerType]*hostlock.Lock{},
+		claims: map[spec.ContainerType]*hostlock.Lock{}, memory: idle.New(o.Logger.With("part", "memory")),
 	}
 	h.sup = supervise.New(o.Logger, h.now)
 	h.followFiles()
@@ -109,53 +107,46 @@ func open(ctx context.Context, o Options) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.begun = config
-	// Claim first: an agent that may not work leaves no files behind.
-	if err := h.claimAll(ctx); err != nil {
+	// Claim before any file is made, so that an agent whose claim fails leaves
+	// no files behind.
+	if err := h.claimAll(ctx, config.Namespace); err != nil {
 		return nil, errors.Join(err, h.unclaim())
 	}
 	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
 	}
-	store, report, err := openStore(ctx, state.Options{Dir: o.Paths.StateDir, Clock: h.now, Logger: o.Logger})
+	var store *state.Local
+	var report state.OpenReport
+	err = afterAnother(ctx, func() (err error) {
+		store, report, err = state.Open(ctx, state.Options{Dir: o.Paths.StateDir, Clock: h.now, Logger: o.Logger})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
 	}
-	// An agent that finds another agent at work leaves no files behind.
+	// Make RunDir only after the store is open, so that an agent that finds
+	// another agent at work leaves no files behind.
 	if err := os.MkdirAll(o.Paths.RunDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
 	h.local = store
-	h.store = metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait}
+	h.store = h.sparing(metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait})
 	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store), metrics.StoreSyncs(store.Syncs))
-	if err := h.writeStart(ctx, config, facts().Boot, report); err != nil {
+	h.recovery = h.newRecovery()
+	err = h.recovery.Start(ctx, report, facts().Boot)
+	if err == nil {
+		err = h.writeConfig(ctx, config)
+	}
+	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	if err := h.openImages(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	h.persister = &persist.Keeper{Paths: h.paths, Namespace: config.Namespace, Clients: h.runner(units.DHClient)}
+	h.persister = &persist.Keeper{Paths: h.paths, Namespace: config.Namespace, Dhclient: h.runner(units.DHClient), Dhcpcd: h.runner(units.DHCPCD)}
 	h.sources = h.storageSources()
 	h.storage = h.newStorage()
 	return h, nil
-}
-
-// openStore waits up to a second for another agent that is about to end: a
-// service manager may start the next agent before the files of the last are
-// closed.
-func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenReport, error) {
-	deadline := time.Now().Add(time.Second)
-	for {
-		store, report, err := state.Open(ctx, o)
-		if !fault.Is(err, fault.Conflict) || time.Now().After(deadline) {
-			return store, report, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, report, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // setUp returns the worker that prepares the host for one container type.
@@ -165,58 +156,27 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 		common.Metrics = nil
 		return containersetup.New(common, containersetup.Options{
 			Type: t, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
-			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.prepared(ctx, t) },
-			Clear: (&leftoverMover{host: h, t: t}).clear,
+			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.recovery.Prepared(ctx, t) },
+			Clear: func(ctx context.Context) ([]string, bool, error) {
+				d, err := h.driver(t)
+				cleaner, able := d.Broker.(containerbroker.Cleaner)
+				if err != nil || !able { // there is no hypervisor yet, or it leaves no files
+					return nil, false, nil
+				}
+				return cleaner.MoveLeftovers(ctx)
+			},
 		}).Run(ctx)
 	}
 }
 
-// prepared runs learn before a type's provisioner starts. If this store has
-// learned the type before and the hypervisor does not answer, the provisioner
-// starts anyway: it reports the silence in the machines' statuses, and recover
-// tries again.
-func (h *host) prepared(ctx context.Context, t spec.ContainerType) error {
-	err := h.learn(ctx, t)
-	if err != nil && !h.lost.Load() && h.learned(ctx, t) == nil {
-		h.logger.Warn("Whether the store is an older copy is not known yet.", "type", t, "error", err)
-		return nil
-	}
-	return err
+// newRecovery creates the recovery of lost records.
+func (h *host) newRecovery() *recovery.Recovery {
+	return recovery.New(h.common("recovery"), recovery.Options{
+		Types: h.types(), Broker: h.broker, NewToken: newToken, Noted: h.local.MarkComplete, StateDir: h.paths.StateDir,
+		Storage:   func(ctx context.Context) (storageprovisioner.Observed, error) { return h.sources.All(ctx) },
+		Namespace: func() string { return h.config().Namespace },
+	})
 }
-
-// recover returns a worker that restores the records of a lost store from a
-// hypervisor's instances, before the user declares anything again. The worker
-// ends when that is done. It also ends when there is no such hypervisor, unless
-// the store was lost or is an older copy: then the hypervisor may start after
-// the agent, so the worker looks for it again after every.
-func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for {
-			err := h.learn(ctx, t)
-			switch absent := fault.Is(err, fault.NotReady); {
-			case err == nil:
-				return nil
-			case h.lost.Load():
-				if !absent {
-					return err
-				}
-			case h.learned(ctx, t) != nil:
-				if absent {
-					return nil
-				}
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(every):
-			}
-		}
-	}
-}
-
-// lateness is the delay between two looks for a hypervisor that may start late.
-const lateness = 10 * time.Second
 
 // goroutineProvisioner runs a type's provisioner in a goroutine of this
 // process.
@@ -229,7 +189,8 @@ type goroutineProvisioner struct {
 }
 
 // Start implements containersetup.Provisioner. It first stops the unit that an
-// agent with the placement Units left: a type has one provisioner.
+// agent with the placement Units left, because a type must have only one
+// provisioner.
 func (g goroutineProvisioner) Start(ctx context.Context) error {
 	if hasUnits(g.h.paths) {
 		if err := g.unit.End(ctx); err != nil {
@@ -272,14 +233,14 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 	}}
 }
 
-// provisionerUnit returns the unit of a type's provisioner. It has only the
-// rights that it needs, and its crash affects no other worker.
+// provisionerUnit returns the unit of a type's provisioner. The unit has only
+// the rights that it needs. Its crash affects no other worker.
 func provisionerUnit(t spec.ContainerType) units.Service {
 	return units.Service("hostler-provisioner@" + string(t) + ".service")
 }
 
-// provision runs a type's provisioner on the given store: the local store, or
-// the agent's socket in a separate process.
+// provision runs a type's provisioner on the store in c. In a separate process
+// that store is the agent's socket, otherwise the local store.
 func provision(ctx context.Context, t spec.ContainerType, c reconcile.Common, broker containerbroker.Broker, images provisioner.Images, config spec.Config) error {
 	return provisioner.New(c, provisioner.Options{
 		Type: t, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,

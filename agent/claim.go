@@ -14,17 +14,24 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// claimAll claims all installed hypervisors. It waits up to a second for the
-// end of another agent, as openStore does.
-func (h *host) claimAll(ctx context.Context) error {
-	for deadline := time.Now().Add(time.Second); ; {
-		var err error
+// claimAll claims the namespace on all installed hypervisors.
+func (h *host) claimAll(ctx context.Context, namespace string) error {
+	return afterAnother(ctx, func() error {
 		for _, t := range h.types() {
-			if err = h.claim(t, h.drivers[t].socket(h.paths), h.begun.Namespace); err != nil {
-				break
+			if err := h.claim(t, h.drivers[t].socket(h.paths), namespace); err != nil {
+				return err
 			}
 		}
-		if !fault.Is(err, fault.Conflict) || time.Now().After(deadline) {
+		return nil
+	})
+}
+
+// afterAnother calls try until it no longer fails with fault.Conflict, for up
+// to a second, because a service manager may start the next agent before the
+// kernel has closed the files of the last one.
+func afterAnother(ctx context.Context, try func() error) error {
+	for deadline := time.Now().Add(time.Second); ; {
+		if err := try(); !fault.Is(err, fault.Conflict) || time.Now().After(deadline) {
 			return err
 		}
 		select {
@@ -35,10 +42,11 @@ func (h *host) claimAll(ctx context.Context) error {
 	}
 }
 
-// claim locks the namespace on a hypervisor for this process, until the process
-// ends. fault.Conflict names the process that holds the lock. The lock's name
-// holds the device and inode of the socket's directory: each start of LXD makes
-// a new socket in the same directory. Idempotent.
+// claim locks the namespace on a hypervisor until this process ends. It fails
+// with fault.Conflict, which names the holder, if another process holds the
+// lock. The lock's name contains the device and inode of the socket's
+// directory, because each start of LXD makes a new socket in the same
+// directory. Idempotent.
 func (h *host) claim(t spec.ContainerType, socket, namespace string) error {
 	if socket == "" || h.claims[t] != nil {
 		return nil
@@ -66,7 +74,7 @@ func (h *host) claim(t spec.ContainerType, socket, namespace string) error {
 	return nil
 }
 
-// unclaim releases all locks of claim.
+// unclaim releases all locks that claim took.
 func (h *host) unclaim() error {
 	var errs []error
 	for _, lock := range h.claims {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"hostler/agent/conffiles"
+	"hostler/agent/spec"
 	"hostler/agent/state"
 )
 
@@ -18,19 +19,12 @@ func (h *host) followFiles() {
 	}
 }
 
-// confDevice returns the filesystem of conf.d in the host's status.
+// confDevice returns the filesystem of conf.d that the host's status records.
 func (h *host) confDevice(ctx context.Context) (string, error) {
-	status, err := h.hostStatus(ctx)
+	_, status, _, err := h.object().Read(ctx)
 	return status.ConfDevice, err
 }
 
 func (h *host) setConfDevice(ctx context.Context, device string) error {
-	h.learning.Lock()
-	defer h.learning.Unlock()
-	status, err := h.hostStatus(ctx)
-	if err != nil {
-		return err
-	}
-	status.ConfDevice = device
-	return h.writeHostStatus(ctx, status)
+	return h.object().Update(ctx, func(_ *spec.HostRecord, s *spec.HostStatus) { s.ConfDevice = device })
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"hostler/agent/spec"
@@ -26,32 +27,26 @@ type constructors struct {
 	// driver fails with fault.NotReady until the hypervisor exists.
 	driver      func(h *host) (driver, error)
 	initialiser func(h *host, c spec.Config) initialisers.Initialiser
-	// remote creates the broker for a provisioner in a separate process, which
-	// leaves images to the agent.
+	// remote creates the broker for a provisioner in a separate process. That
+	// provisioner leaves images to the agent.
 	remote func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error)
-	// renewer, which may be nil, returns a function that restores the type's
-	// removed files of the runtime directory.
+	// renewer returns a function that restores removed files of the type in the
+	// runtime directory. It is nil if the type has none.
 	renewer func(p paths.Paths) (renew func() error)
 	// rootDiskNotice is the key of the initialiser's notice that root disks have
-	// no size limit; empty: they always have.
+	// no size limit. It is empty for a type whose root disks always have a
+	// limit.
 	rootDiskNotice string
 	// setup and provisioner describe the type's two workers.
 	setup, provisioner Worker
 }
 
 // drivers returns the constructors of every container type that the agent can
-// run. The types' other differences stand in spec.ContainerTypes.
+// run. spec.ContainerTypes lists the types' other differences.
 func drivers() map[spec.ContainerType]constructors {
 	return map[spec.ContainerType]constructors{
-		spec.LXD: {
-			socket: lxdSocket, driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD,
-			rootDiskNotice: lxdinit.RootDiskNotice,
-			setup: Worker{
-				Out: "packages, LXD's first configuration, kernel limits, the directory for files set aside in LXD's pools",
-				Doc: "Prepares the host for LXD machines when the first is declared, sets aside files that a power cut left in their way (again after a failed operation), then starts their provisioner.",
-			},
-			provisioner: Worker{In: "LXD's events", Out: "LXD instances"},
-		},
+		spec.LXD:   lxdDaemon{lxd.LXD, lxdinit.LXD, func(c spec.TypesConfig) spec.LXDConfig { return c.LXD }}.constructors(),
+		spec.Incus: lxdDaemon{lxd.Incus, lxdinit.Incus, func(c spec.TypesConfig) spec.LXDConfig { return c.Incus }}.constructors(),
 		spec.KVM: {
 			socket: kvmSocket, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM,
 			renewer: accelerationRenewer,
@@ -64,43 +59,68 @@ func drivers() map[spec.ContainerType]constructors {
 	}
 }
 
-func lxdSocket(p paths.Paths) string { return p.FindLXDSocket(os.Getenv("LXD_DIR")) }
-
-func kvmSocket(p paths.Paths) string {
-	if _, err := os.Stat(p.LibvirtSocket()); err != nil {
-		return ""
-	}
-	return p.LibvirtSocket()
+// lxdDaemon is a daemon that speaks LXD's API: LXD or Incus.
+type lxdDaemon struct {
+	driver      lxd.Dialect
+	initialiser lxdinit.Dialect
+	config      func(spec.TypesConfig) spec.LXDConfig
 }
 
-func newLXDDriver(h *host) (driver, error) {
-	d, err := lxdAt(h.paths, h.cfg.Namespace, lxd.Options{Images: h.images, Logger: h.logger.With("driver", "lxd")})
+func (l lxdDaemon) constructors() constructors {
+	name := l.driver.Name
+	return constructors{
+		socket: l.socket, driver: l.newDriver, initialiser: l.newInitialiser,
+		remote: func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error) {
+			return l.at(p, namespace, lxd.Options{Logger: log})
+		},
+		rootDiskNotice: l.initialiser.RootDiskNotice(),
+		setup: Worker{
+			Out: "packages, " + name + "'s first configuration, kernel limits, the directory for files set aside in " + name + "'s pools",
+			Doc: "Prepares the host for " + name + " machines when the first is declared, sets aside files that a power cut left in their way (again after a failed operation), then starts their provisioner.",
+		},
+		provisioner: Worker{In: name + "'s events", Out: name + " instances"},
+	}
+}
+
+func (l lxdDaemon) socket(p paths.Paths) string {
+	return l.initialiser.FindSocket(p, os.Getenv(l.initialiser.Variable))
+}
+
+func (l lxdDaemon) newDriver(h *host) (driver, error) {
+	d, err := l.at(h.paths, h.cfg.Namespace, lxd.Options{Images: h.images, Logger: h.logger.With("driver", l.driver.Type)})
 	if err != nil {
 		return driver{}, err
 	}
 	return driver{Broker: d, Images: d}, nil
 }
 
-func newRemoteLXD(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error) {
-	return lxdAt(p, namespace, lxd.Options{Logger: log})
-}
-
-// lxdAt returns a driver for the LXD of this host.
-func lxdAt(p paths.Paths, namespace string, o lxd.Options) (*lxd.Driver, error) {
-	o.Socket, o.Namespace, o.Profile = lxdSocket(p), namespace, lxdinit.Profile
+// at returns a driver for the daemon of this host.
+func (l lxdDaemon) at(p paths.Paths, namespace string, o lxd.Options) (*lxd.Driver, error) {
+	o.Dialect, o.Socket, o.Namespace, o.Profile = l.driver, l.socket(p), namespace, lxdinit.Profile
 	if o.Socket == "" {
-		return nil, fault.New(fault.NotReady, "LXD is not set up on this host yet")
+		return nil, fault.New(fault.NotReady, "%s is not set up on this host yet", l.driver.Name)
+	}
+	if filepath.Dir(o.Socket) == p.Host(paths.SnapLXDDir) {
+		o.Dialect.Unit = paths.SnapLXDUnit
 	}
 	return lxd.New(o), nil
 }
 
-func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
-	log := h.logger.With("initialiser", "lxd")
+func (l lxdDaemon) newInitialiser(h *host, c spec.Config) initialisers.Initialiser {
+	log, own := h.logger.With("initialiser", l.driver.Type), l.config(c.Types)
 	return lxdinit.New(lxdinit.Options{
-		Runner: run.Host{}, Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
-		Pool: c.Types.LXD.Pool, MTU: c.Types.LXD.MTU, NetworkMethod: c.Types.LXD.NetworkMethod,
-		LXDDir: os.Getenv("LXD_DIR"), Notice: h.notice, Logger: log,
+		Dialect: l.initialiser,
+		Runner:  run.Host{}, Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
+		Pool: own.Pool, MTU: own.MTU, NetworkMethod: own.NetworkMethod,
+		Dir: os.Getenv(l.initialiser.Variable), Notice: h.notice, Logger: log,
 	})
+}
+
+func kvmSocket(p paths.Paths) string {
+	if _, err := os.Stat(p.LibvirtSocket()); err != nil {
+		return ""
+	}
+	return p.LibvirtSocket()
 }
 
 func newKVMDriver(h *host) (driver, error) {
@@ -128,8 +148,8 @@ func kvmAt(p paths.Paths, namespace string, o kvm.Options) (*kvm.Driver, error) 
 }
 
 // accelerator returns a function that returns the accelerator of this host's
-// guests: the last one recorded by the initialiser, or TCG, which runs
-// everywhere, before that.
+// guests. This is the last one that the initialiser recorded, or TCG if it has
+// recorded none, since TCG runs everywhere.
 func accelerator(p paths.Paths) func() string {
 	var known atomic.Pointer[string]
 	known.Store(new(string(kvm.AcceleratorTCG)))
@@ -141,8 +161,9 @@ func accelerator(p paths.Paths) func() string {
 	}
 }
 
-// accelerationRenewer keeps the initialiser's record of how guests run, which a
-// provisioner's unit reads.
+// accelerationRenewer returns a function that restores the initialiser's record
+// of the accelerator if the record is missing. A provisioner's unit reads the
+// record.
 func accelerationRenewer(p paths.Paths) func() error {
 	var proven kvminit.Outcome
 	return func() error {

@@ -14,12 +14,13 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // The export equals the declarations: one declaration unchanged, or all of them
 // in one document with everything that they refer to.
 func TestExportedIsWhatWasDeclared(t *testing.T) {
-	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

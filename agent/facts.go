@@ -5,6 +5,6 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// facts returns the facts about the kernel that a provisioner needs but cannot
-// see in a unit of its own (ProcSubset=pid).
+// facts returns the facts about the kernel that a provisioner needs. A
+// provisioner in a separate unit cannot read them, due to ProcSubset=pid.
 func facts() spec.HostFacts { return spec.HostFacts{Boot: hostlock.BootID()} }

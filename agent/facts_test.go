@@ -7,12 +7,13 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/hostlock"
+	"hostler/internal/hosttest"
 )
 
 // The host's record holds the facts that a provisioner's unit cannot see, and a
 // changed configuration keeps them.
 func TestFactsOfTheHostAreTold(t *testing.T) {
-	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

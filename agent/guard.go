@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"time"
 
-	"hostler/agent/client"
 	"hostler/hostnet"
 	"hostler/hostnet/guard"
 	"hostler/internal/paths"
@@ -15,8 +13,8 @@ import (
 	"hostler/sysctl"
 )
 
-// newGuard returns the guard of the host's own network, with the netlink
-// handle that it works on.
+// newGuard returns the guard of the host's own network and the netlink handle
+// that the guard uses. The caller closes the handle.
 func (h *host) newGuard() (*guard.Guard, *hostnet.Host, error) {
 	log := h.logger.With("part", "guard")
 	links, err := hostnet.Open(hostnet.Options{Log: log})
@@ -25,7 +23,6 @@ func (h *host) newGuard() (*guard.Guard, *hostnet.Host, error) {
 	}
 	o := guardOptions(h.paths, h.config().Namespace, links, log)
 	o.Start, o.Probes = h.startWatchdog, h.probeAddresses
-	o.Changed = h.guardChanged
 	return guard.New(o), links, nil
 }
 
@@ -34,8 +31,9 @@ func guardOptions(p paths.Paths, namespace string, links *hostnet.Host, log *slo
 	return guard.Options{Dir: p.Guard(), Namespace: namespace, Host: links, Log: log, Sysctls: sysctl.New(p, log)}
 }
 
-// keepGuard is the worker that ends a change that an earlier agent left armed
-// and watches over changes that wait for confirmation.
+// keepGuard is the worker that watches over changes of the host's network that
+// wait for confirmation. First it ends a change that an earlier agent left
+// unfinished.
 func (h *host) keepGuard(ctx context.Context) error {
 	if err := h.guard.Recover(ctx); err != nil {
 		return err
@@ -43,15 +41,8 @@ func (h *host) keepGuard(ctx context.Context) error {
 	return h.guard.Keep(ctx)
 }
 
-// guardChanged wakes the networks worker.
-func (h *host) guardChanged() {
-	select {
-	case h.guardEnds <- struct{}{}:
-	default: // a wake-up is already pending
-	}
-}
-
-// probeAddresses returns the configured addresses that must stay reachable.
+// probeAddresses returns the addresses that must stay reachable according to
+// the configuration.
 func (h *host) probeAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range h.config().Guard.Probes {
@@ -62,8 +53,9 @@ func (h *host) probeAddresses() []netip.Addr {
 	return all
 }
 
-// startWatchdog starts the process that outlives this one. Under systemd it is
-// a separate unit, since systemd ends all processes of a unit that it stops.
+// startWatchdog starts the watchdog, a process that outlives the agent. Under
+// systemd the watchdog is a separate unit, since systemd ends all processes of
+// a unit that it stops.
 func (h *host) startWatchdog(ctx context.Context) error {
 	args := []string{"watchdog", "--config", h.paths.Config, "--state-dir", h.paths.StateDir, "--run-dir", h.paths.RunDir}
 	if h.placement == Units {
@@ -82,30 +74,6 @@ func RunWatchdog(ctx context.Context, o Options) error {
 		return err
 	}
 	defer links.Close()
-	// The namespace is in the checkpoint.
+	// The options need no namespace, because the checkpoint contains it.
 	return guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
-}
-
-// guards implements confirm and revert.
-type guards struct{ *host }
-
-// Confirm implements api.Guard.
-func (g guards) Confirm(ctx context.Context) (string, error) { return g.guard.Confirm(ctx) }
-
-// Revert implements api.Guard.
-func (g guards) Revert(ctx context.Context) (string, error) { return g.guard.Revert(ctx) }
-
-// Remember implements api.Guard.
-func (g guards) Remember(client netip.Addr) { g.guard.Remember(client) }
-
-// guarded returns the armed change for the status, or nil.
-func (h *host) guarded() *client.Guarded {
-	a, armed := h.guard.Armed()
-	if !armed {
-		return nil
-	}
-	return &client.Guarded{
-		Object: a.Object, Phase: string(a.Phase), Since: a.Since,
-		Deadline: h.now().Add(a.Left).UTC().Truncate(time.Second), Watched: a.Watched,
-	}
 }

@@ -34,7 +34,7 @@ func (h *host) imageOptions(c spec.Config) images.Options {
 	return images.Options{
 		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers, Refresh: c.Images.RefreshEvery(),
 		Runner: h.runner(units.Image), Packages: imagePackages{h},
-		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
+		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Ubuntu: c.Apt.UbuntuMirror, Proxy: c.Apt.Proxy},
 		Log:     h.logger.With("part", "images"), Clock: h.now, Scan: scan,
 	}
 }
@@ -53,6 +53,9 @@ func (p imagePackages) Ensure(ctx context.Context, names []string, progress func
 	if len(missing) == 0 && !manager.Unfinished() {
 		return nil
 	}
+	if err := p.check(ctx, manager, missing); err != nil {
+		return err
+	}
 	release, err := p.h.lock(ctx, "packages for building images", func(holder string) {
 		progress("waiting for the host lock, held by " + holder)
 	})
@@ -60,7 +63,29 @@ func (p imagePackages) Ensure(ctx context.Context, names []string, progress func
 		return fmt.Errorf("cannot take the host lock: %w", err)
 	}
 	defer release()
-	return manager.Install(ctx, names, packaging.Options{NoRecommends: true}, progress)
+	return manager.Install(ctx, names, progress)
+}
+
+// Unavailable implements images.Packages.
+func (p imagePackages) Unavailable(ctx context.Context, names []string) error {
+	manager := p.h.packages(p.h.config())
+	missing, err := manager.Missing(names)
+	if err != nil {
+		return err
+	}
+	return p.check(ctx, manager, missing)
+}
+
+// check returns an error if no repository offers some of the missing packages.
+func (p imagePackages) check(ctx context.Context, manager packaging.Manager, missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	release, err := packaging.ReadRelease(p.h.paths.OSRelease())
+	if err != nil {
+		return err
+	}
+	return packaging.CheckOffered(ctx, manager, missing, release.Offer())
 }
 
 // imageService gives the API access to the images.

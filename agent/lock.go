@@ -8,7 +8,9 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// lock takes the host lock, shows the wait in the status and measures it.
+// lock takes the host lock, shows the wait for it in the status and measures
+// the wait. It calls waiting with the process that holds the lock. The returned
+// function releases the lock.
 func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 	began := h.now()
 	waits := false
@@ -42,7 +44,8 @@ func (h *host) changeWaits(change func([]string) []string) {
 	h.waits = change(h.waits)
 }
 
-// locks returns the held locks, with the purposes for which this process waits.
+// locks returns the host lock if a process holds it, with the purposes for
+// which this process waits for it.
 func (h *host) locks() []client.Lock {
 	holder, held := hostlock.Read(h.paths.HostLock())
 	if !held {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
-	"hostler/agent/state"
 	"hostler/agent/workerapi"
 	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/images"
@@ -38,16 +36,7 @@ func numbered(n int) (docs []client.Document) {
 // takes sets the number of machines that the host takes.
 func (l *lossyHost) takes(most int) {
 	l.t.Helper()
-	o, err := l.hostObject(l.t.Context())
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	var record spec.HostRecord
-	if err := json.Unmarshal(o.Spec, &record); err != nil {
-		l.t.Fatal(err)
-	}
-	record.Config.MaxMachines = most
-	if _, err := l.store.Write(l.t.Context(), state.Atomic, state.Write{ID: o.ID, Revision: o.Revision, Spec: spec.Encode(record)}); err != nil {
+	if err := l.object().Update(l.t.Context(), func(r *spec.HostRecord, _ *spec.HostStatus) { r.Config.MaxMachines = most }); err != nil {
 		l.t.Fatal(err)
 	}
 }

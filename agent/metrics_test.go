@@ -124,7 +124,7 @@ func scrape(t *testing.T, socket string) string {
 func TestForeignActionsAreCountedAsOther(t *testing.T) {
 	h := &host{metrics: metrics.New("test"), logger: slog.New(slog.DiscardHandler)}
 	for _, action := range []string{"", "Create", "x\ny", strings.Repeat("x", 1<<16), string(provisioner.ActionCreate)} {
-		h.count(spec.LXD, workerapi.Counts{Operations: []workerapi.Count{{Action: action, Seconds: 1}}})
+		h.metrics.Add("provisioner-lxd", workerapi.Counts{Operations: []workerapi.Count{{Action: action, Seconds: 1}}})
 	}
 	families, err := h.metrics.Registry.Gather()
 	if err != nil {

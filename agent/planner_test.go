@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -10,12 +11,15 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/containersetup"
 	"hostler/agent/declare"
-	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
 	"hostler/initialisers"
+	kvminit "hostler/initialisers/kvm"
 	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run/runtest"
+	"hostler/packaging"
 )
 
 // twoTypes returns an agent on a host with two hypervisors and a machine to
@@ -41,14 +45,14 @@ func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []decla
 func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
 	h, _, kvm, objects := twoTypes(t)
 	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot list libvirt's domains: it is down"))
-	steps, err := planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/web": true})
+	steps, err := h.planner().Plan(t.Context(), objects, map[string]bool{"machine/web": true})
 	if err != nil || len(steps) != 1 || steps[0].Object != "machine/web" || steps[0].Action != "create" {
 		t.Errorf("steps %+v, %v", steps, err)
 	}
 	if n := kvm.Calls(brokertest.List); n != 0 {
 		t.Errorf("libvirt was asked %d times", n)
 	}
-	_, err = planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
+	_, err = h.planner().Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
 	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "it is down") {
 		t.Errorf("of its own machine: %v", err)
 	}
@@ -66,6 +70,32 @@ func (r *readied) Satisfied(context.Context) (bool, string) {
 	return r.lacks == "", r.lacks
 }
 
+func (*readied) Supported(context.Context) (bool, string) { return true, "" }
+
+// The plan for the first machine of a type that the host cannot run gives the
+// reason.
+func TestAPlanTellsWhyATypeCannotBeSetUp(t *testing.T) {
+	h, _, _, objects := twoTypes(t)
+	p := paths.New(t.TempDir(), "", "", "")
+	if err := os.Mkdir(p.Host("/etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.initialisers[spec.KVM] = kvminit.New(kvminit.Options{
+		Paths: p, Packages: packaging.NewApt(p, runtest.NewFake(), runtest.NewFake(), "", slog.New(slog.DiscardHandler)),
+	})
+	for release, want := range map[string]string{
+		"ID=ubuntu\nVERSION_ID=22.04\n": "upgrade the host to Ubuntu 24.04", "ID=plan9\n": "its packages there are unknown",
+	} {
+		if err := os.WriteFile(p.OSRelease(), []byte(release), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		steps, err := h.planner().Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
+		if err != nil || len(steps) != 2 || steps[0].Object != "type/kvm" || steps[0].Action != "initialise" || !strings.Contains(steps[0].Detail, want) {
+			t.Errorf("%q: steps %+v, %v", release, steps, err)
+		}
+	}
+}
+
 // The plan for the first machine of a type names all changes to an existing
 // hypervisor. Once the type is ready, the initialiser is not asked.
 func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
@@ -74,7 +104,7 @@ func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
 	h.initialisers[spec.LXD] = lxd
 	plan := func() []client.Step {
 		t.Helper()
-		steps, err := planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/web": true})
+		steps, err := h.planner().Plan(t.Context(), objects, map[string]bool{"machine/web": true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,32 +127,6 @@ func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
 		lxd.asked = 0
 		if steps := plan(); len(steps) != 1+c.asked || lxd.asked != c.asked {
 			t.Errorf("%s: steps %+v, asked %d times", c.state, steps, lxd.asked)
-		}
-	}
-}
-
-// The manual of the JSON output lists every action that a plan can show.
-func TestActionsOfPlansAreDocumented(t *testing.T) {
-	manual, err := os.ReadFile("../docs/json.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, steps, _ := strings.Cut(string(manual), "\nA step:")
-	documented, _, _ := strings.Cut(steps, "\n##")
-	words := []string{"initialise"}
-	for _, action := range []provisioner.Action{
-		provisioner.ActionDelete, provisioner.ActionHarvest, provisioner.ActionRelease, provisioner.ActionForget, provisioner.ActionStop,
-		provisioner.ActionUpdate, provisioner.ActionRecreate, provisioner.ActionCreate, provisioner.ActionStart,
-		provisioner.ActionRestart, provisioner.ActionConflict,
-	} {
-		words = append(words, stepView(provisioner.Step{Action: action}).Action)
-	}
-	for _, known := range storageWords {
-		words = append(words, known.word)
-	}
-	for _, word := range words {
-		if !strings.Contains(documented, "`"+word+"`") {
-			t.Errorf("%s is not documented", word)
 		}
 	}
 }

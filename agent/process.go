@@ -19,14 +19,15 @@ import (
 	"hostler/agent/workerapi"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/idle"
 	"hostler/internal/paths"
 )
 
 // Placement says where provisioners run.
 type Placement string
 
-// The placements. Auto means Units if this process is a unit of the host's
-// systemd with the default state directory, and Inside otherwise.
+// The placements. Auto means Units if this process runs in a unit of the host's
+// systemd and uses the default state directory. Otherwise Auto means Inside.
 const (
 	Auto      Placement = "auto"
 	Inside    Placement = "inside"    // goroutines of the agent
@@ -49,24 +50,24 @@ func (w Placement) Resolve(p paths.Paths) (Placement, error) {
 	return Inside, nil
 }
 
-// hasUnits reports whether the units of the host's systemd are those of the
-// agent with these paths.
+// hasUnits reports whether the agent with the paths p uses the units of the
+// host's systemd. Only the agent with the default state directory uses them.
 func hasUnits(p paths.Paths) bool {
 	_, err := os.Stat(p.SystemdRunning())
 	return err == nil && p.StateDir == paths.DefaultStateDir
 }
 
-// limited reports whether this process is the main process of a unit of the
-// host's systemd, and so has only the rights of the unit, wherever provisioners
-// run. A child of such a process has the variable too, with another number
-// (systemd.exec(5)).
+// limited reports whether this process has only the rights of a unit, because
+// it is the main process of a unit of the host's systemd. SYSTEMD_EXEC_PID is
+// also set in a child of such a process, but differs from the child's process
+// number (systemd.exec(5)).
 func (h *host) limited() bool {
 	_, err := os.Stat(h.paths.SystemdRunning())
 	return h.placement == Units || err == nil && os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }
 
-// RunWorker runs the named worker in this process, over the agent's socket,
-// until ctx ends.
+// RunWorker runs the named worker in this process until ctx ends. The worker
+// reads and writes the store over the agent's socket.
 func RunWorker(ctx context.Context, name string, o Options) error {
 	word, ok := strings.CutPrefix(name, "provisioner-")
 	t := spec.ContainerType(word)
@@ -90,9 +91,11 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	sup.Start(ctx, "watchdog", keepAlive(nil, o.Logger))
 	counts := metrics.NewCounts()
 	sup.Start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, metrics.CountsEvery) })
+	memory := idle.New(o.Logger.With("part", "memory"))
+	sup.Start(ctx, "memory", memory.Run)
 	sup.Start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
-		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: counts, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
+		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: workerMetrics{counts, memory}, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
@@ -102,6 +105,18 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	sup.Wait()
 	return nil
+}
+
+// workerMetrics counts for a worker in this process and notes its work.
+type workerMetrics struct {
+	*metrics.Counts
+	memory *idle.Releaser
+}
+
+// Pass implements reconcile.Metrics.
+func (m workerMetrics) Pass(took time.Duration, err error) {
+	m.Counts.Pass(took, err)
+	m.memory.Busy()
 }
 
 // remoteWorkers returns the names of the workers that can run in a separate
@@ -116,7 +131,7 @@ func remoteWorkers() []string {
 	return names
 }
 
-// readConfigOver reads the host's configuration from the agent.
+// readConfigOver reads the host's configuration over store, the agent's socket.
 func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error) {
 	o, err := store.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"hostler/agent/state"
 )
 
-// applier puts declarations in force; the server of agent/api implements it.
+// applier applies declarations. The server of agent/api implements it.
 type applier interface {
 	conffiles.Applier
-	// Redeclare creates again the objects that were declared again while they
-	// were being removed. Awaits says whether there are any.
+	// Redeclare creates objects again that a document declared while they were
+	// being removed. Awaits reports whether such objects exist.
 	Redeclare(ctx context.Context) error
 	Awaits() bool
 }
 
-// redeclare is the worker that creates again the objects that were declared
-// again while they were being removed. Its first pass does so for an earlier
-// agent that died between a removal and Redeclare.
+// redeclare is the worker that creates objects again that a document declared
+// while they were being removed. Its first pass also creates the objects that
+// an earlier agent left out because it died between a removal and Redeclare.
 func (h *host) redeclare(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		common := h.common("remake")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
+	"hostler/internal/idle"
 	"hostler/internal/paths"
 	"hostler/storage"
 )
@@ -54,6 +56,14 @@ func newLossyHost(t *testing.T) *lossyHost {
 	return &lossyHost{t: t, dir: t.TempDir(), lxd: brokertest.New(), disk: &unlisted{}, boot: facts().Boot}
 }
 
+func stamped(name, uid, namespace string) containerbroker.Instance {
+	record := provisioner.StampedRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12", CPUs: 2}}
+	return containerbroker.Instance{
+		Name: name, Status: containerbroker.StatusRunning,
+		Stamp: &containerbroker.Stamp{Namespace: namespace, UID: uid, Token: "token-" + name, Record: string(spec.Encode(record))},
+	}
+}
+
 // open starts the agent again, as Run does.
 func (l *lossyHost) open() state.OpenReport {
 	l.t.Helper()
@@ -64,7 +74,7 @@ func (l *lossyHost) open() state.OpenReport {
 	}
 	l.host = &host{
 		paths: paths.Paths{RunDir: filepath.Join(l.dir, "run")}, local: store, store: store, logger: log, now: time.Now,
-		made: map[spec.ContainerType]driver{}, compared: map[spec.ContainerType]bool{}, metrics: metrics.New("test"), notices: map[string]string{},
+		made: map[spec.ContainerType]driver{}, metrics: metrics.New("test"), notices: map[string]string{}, memory: idle.New(log),
 		sources: storageprovisioner.Sources{Volumes: map[string]storage.VolumeSource{"loop": l.disk}},
 		drivers: map[spec.ContainerType]constructors{
 			spec.LXD: {driver: func(*host) (driver, error) { return driver{Broker: l.lxd, Images: l.lxd}, nil }},
@@ -73,10 +83,36 @@ func (l *lossyHost) open() state.OpenReport {
 	}
 	config := spec.DefaultConfig()
 	config.Harvest = string(provisioner.HarvestAll)
-	if err := l.writeStart(l.t.Context(), config, l.boot, report); err != nil {
+	l.recovery = l.newRecovery()
+	if err := errors.Join(l.recovery.Start(l.t.Context(), report, l.boot), l.writeConfig(l.t.Context(), config)); err != nil {
 		l.t.Fatal(err)
 	}
 	return report
+}
+
+// learn compares a type's instances with the records.
+func (l *lossyHost) learn(ctx context.Context, t spec.ContainerType) error {
+	return l.recovery.Scan(ctx, t)
+}
+
+// record returns the record of losses of the store.
+func (l *lossyHost) record() spec.Recovery {
+	l.t.Helper()
+	host, err := l.hostRecord(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return host.Recovery
+}
+
+// notices returns the texts about the store's history.
+func (l *lossyHost) notices() []string {
+	l.t.Helper()
+	_, status, _, err := l.object().Read(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return status.Notices
 }
 
 func (l *lossyHost) close() {
@@ -98,7 +134,7 @@ func (l *lossyHost) serve() (socket string) {
 		l.t.Fatal(err)
 	}
 	socket = filepath.Join(dir, "s", "hostler.sock")
-	listener, err := api.Listen(socket, os.Getgid())
+	listener, err := api.Listen(slog.New(slog.DiscardHandler), socket, os.Getgid())
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -244,13 +280,17 @@ func TestARebuiltStoreSettlesWithoutLibvirt(t *testing.T) {
 	if err := l.learn(t.Context(), spec.LXD); err != nil {
 		t.Fatal(err)
 	}
+	if err := l.learn(t.Context(), spec.KVM); !fault.Is(err, fault.NotReady) {
+		t.Fatal(err)
+	}
 	web := state.ID{Kind: spec.KindMachine, Name: "web"}
 	if _, err := l.store.Write(t.Context(), state.Atomic, state.Write{ID: web, Revision: state.AnyRevision, Delete: true}); err != nil {
 		t.Fatal(err)
 	}
 	l.close()
-	if report := l.open(); report.Rebuilt {
-		t.Errorf("still to be rebuilt: %s", report.Reason)
+	l.open()
+	if r := l.record(); r.Phase != spec.RecoveryWhole || len(r.Pending) > 0 {
+		t.Errorf("still to be rebuilt: %+v", r)
 	}
 	defer l.close()
 	if err := l.learn(t.Context(), spec.LXD); err != nil {
@@ -286,19 +326,23 @@ func TestARebuiltStoreWaitsForWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.close()
-	if !l.open().Rebuilt {
-		t.Fatal("settled with a hypervisor that was not looked through")
+	l.open()
+	if r := l.record(); r.Phase != spec.RecoveryScanning || !slices.Equal(r.Pending, []string{"kvm"}) {
+		t.Fatalf("settled with a hypervisor that was not looked through: %+v", r)
 	}
 	l.drivers[spec.KVM] = libvirt
 	there.Store(false)
 	done := make(chan error, 1)
-	synced := func() bool { return l.learned(t.Context(), spec.KVM) == nil }
-	go func() { done <- l.recover(spec.KVM, time.Millisecond)(t.Context()) }()
+	synced := func() bool { return l.record().Scanned("kvm") }
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- l.recovery.Run(spec.KVM, time.Millisecond)(ctx) }()
 	if synced() {
 		t.Error("known before it is there")
 	}
 	there.Store(true)
 	until(t, "the late hypervisor is known", synced)
+	until(t, "the end of the recovery", func() bool { return l.record().Phase == spec.RecoveryWhole })
+	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -306,4 +350,50 @@ func TestARebuiltStoreWaitsForWhatIsThere(t *testing.T) {
 		t.Error(err)
 	}
 	l.close()
+}
+
+// hanging is a broker whose list hangs until the end of its context.
+type hanging struct {
+	containerbroker.Broker
+	asked chan struct{}
+}
+
+func (h hanging) List(ctx context.Context, _ bool) ([]containerbroker.Instance, error) {
+	close(h.asked)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A hypervisor that hangs does not hold up the scan of another, and the
+// instances of the other may be deleted again.
+func TestAHangingHypervisorHoldsUpNoOther(t *testing.T) {
+	l := newLossyHost(t)
+	l.disk.well.Store(true)
+	l.open()
+	l.close()
+	damageStore(t, filepath.Join(l.dir, "state", "state.db"))
+	l.open()
+	defer l.close()
+	virtual := hanging{asked: make(chan struct{})}
+	l.drivers[spec.KVM] = constructors{driver: func(*host) (driver, error) { return driver{Broker: virtual}, nil }}
+	ctx, cancel := context.WithCancel(t.Context())
+	scanned := make(chan error, 2)
+	go func() { scanned <- l.learn(ctx, spec.KVM) }()
+	<-virtual.asked
+	go func() { scanned <- l.learn(t.Context(), spec.LXD) }()
+	select {
+	case err := <-scanned:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("lxd waits for kvm")
+	}
+	if r := l.record(); r.Withheld(spec.LXD) != "" || r.Withheld(spec.KVM) == "" || !strings.HasPrefix(r.Withheld(""), "kvm ") {
+		t.Errorf("lxd: %q, kvm: %q, storage: %q", r.Withheld(spec.LXD), r.Withheld(spec.KVM), r.Withheld(""))
+	}
+	cancel()
+	if err := <-scanned; err == nil {
+		t.Error("the hanging scan succeeded")
+	}
 }

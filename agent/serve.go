@@ -1,12 +1,18 @@
 package agent
 
 import (
+	"context"
+	"maps"
 	"os/user"
+	"slices"
 	"strconv"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/services/adoption"
 	"hostler/agent/services/guests"
+	"hostler/agent/services/hostreport"
+	"hostler/agent/services/planning"
 	"hostler/agent/spec"
 	"hostler/agent/workerapi"
 	"hostler/containerbroker"
@@ -17,37 +23,96 @@ func (h *host) server(o Options) (*api.Server, error) {
 	return api.NewServer(api.Options{
 		Backend: h.store,
 		Service: api.Service{
-			Planner: planner{h}, Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
-			Host: hostReporter{h}, Adopter: h.adopter(), Exporter: h.adopter(), Guard: guards{h},
+			Planner: h.planner(), Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
+			Host: h.reporter(), Adopter: h.adopter(), Exporter: h.adopter(), Guard: h.guard,
 		},
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.declarations.Unread,
+		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()),
+		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread,
 	})
 }
 
-// count adds the counts that a type's provisioner sent.
-func (h *host) count(t spec.ContainerType, n workerapi.Counts) {
-	worker := "provisioner-" + string(t)
-	h.metrics.Add(worker, n)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.passes == nil {
-		h.passes = map[string]int64{}
-	}
-	h.passes[worker] += int64(len(n.Passes))
-}
-
-// guests gives the API access into instances.
+// guests returns the part that runs commands and consoles in instances for the
+// API.
 func (h *host) guests() *guests.Access {
 	return &guests.Access{Store: h.store, Dir: h.paths.Consoles(), Broker: h.broker}
 }
 
-// adopter takes over undeclared instances for the API.
+// adopter returns the part that takes undeclared instances under declaration
+// for the API.
 func (h *host) adopter() adoption.Adopter {
 	return adoption.Adopter{
 		Store: h.store, Types: h.types(), Broker: h.broker, Host: h.hostRecord, Namespace: h.config().Namespace, NewToken: newToken, Now: h.now,
 	}
+}
+
+// planner returns the part that predicts the effects of an apply.
+func (h *host) planner() planning.Planner {
+	return planning.Planner{
+		Store: h.store, Host: h.hostRecord, Types: h.types(), Broker: h.broker, Initialiser: h.initialiser, Sources: h.sources,
+		Networks: h.networkEyes, Images: h.imageService(), Limitless: h.limitless, StateDir: h.paths.StateDir, Now: h.now, Log: h.logger,
+	}
+}
+
+// limitless returns the notice that root disks of the type have no size limit
+// on this host, or "" if they have one.
+func (h *host) limitless(t spec.ContainerType) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.notices[h.drivers[t].rootDiskNotice]
+}
+
+// reporter returns the part that reports on the host as a whole.
+func (h *host) reporter() hostreport.Reporter {
+	return hostreport.Reporter{
+		Paths: h.paths, Store: h.store, Config: h.config, Host: h.hostRecord, Types: h.types(), Broker: h.broker, Initialiser: h.initialiser,
+		Sources: h.sources, Guard: h.guard, Workers: h.workers, Locks: h.locks, Notices: h.allNotices, Started: h.started, Now: h.now,
+	}
+}
+
+// workers lists the workers of this process and of separate processes.
+func (h *host) workers(ctx context.Context) []client.Worker {
+	rows := h.sup.List()
+	if h.placement == Inside {
+		return rows
+	}
+	for _, t := range h.types() {
+		name := "provisioner-" + string(t)
+		row := client.Worker{Name: name, State: "elsewhere", Message: "a process of its own", Since: h.started}
+		if h.placement == Units {
+			if unit, err := provisionerUnit(t).Row(ctx); err != nil {
+				row.Message = err.Error()
+			} else {
+				row.State, row.Message = unit.State, unit.Message
+				if !unit.Since.IsZero() {
+					row.Since = unit.Since
+				}
+			}
+		}
+		row.Passes = h.metrics.Passes(name)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// allNotices returns the notices of this process and of the host's status.
+func (h *host) allNotices(ctx context.Context) []string {
+	h.mu.Lock()
+	texts := slices.Sorted(maps.Values(h.notices))
+	h.mu.Unlock()
+	if record, status, _, err := h.object().Read(ctx); err == nil {
+		if why := record.Recovery.Withheld(""); why != "" && record.Recovery.Phase == spec.RecoveryScanning {
+			texts = append(texts, "records may be missing, so the agent deletes nothing yet: it waits for "+why)
+		}
+		texts = append(texts, status.Notices...)
+	}
+	return texts
+}
+
+// types returns the container types for which the agent has a driver, sorted.
+func (h *host) types() []spec.ContainerType {
+	return slices.Sorted(maps.Keys(h.drivers))
 }
 
 func (h *host) broker(t spec.ContainerType) (containerbroker.Broker, error) {
@@ -55,14 +120,15 @@ func (h *host) broker(t spec.ContainerType) (containerbroker.Broker, error) {
 	return d.Broker, err
 }
 
-// The groups of the API's users: adminGroup may change, readGroup may read.
+// These are the groups of the API's users. Members of adminGroup have
+// permission to change objects, members of readGroup to read them.
 const (
 	adminGroup = "hostler-admin"
 	readGroup  = "hostler"
 )
 
-// workerUsers maps the users of the provisioners' units to their types. A type
-// whose user does not exist has no unit.
+// workerUsers maps the user id of each provisioner's unit to the container
+// type. A type without such a user on the host has no unit and is left out.
 func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
 	users := map[uint32]spec.ContainerType{}
 	for _, t := range types {
@@ -90,8 +156,8 @@ func groupID(name string) int {
 	return gid
 }
 
-// socketGroups returns the groups that may reach the socket, or none if the
-// package's groups do not exist.
+// socketGroups returns the groups that have permission to use the socket. It
+// leaves out groups that do not exist.
 func socketGroups() (gids []int) {
 	for _, name := range []string{readGroup, adminGroup} {
 		if gid := groupID(name); gid != 0 {

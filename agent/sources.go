@@ -1,8 +1,14 @@
 package agent
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
+	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/units"
 	"hostler/packaging"
@@ -38,8 +44,7 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		},
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
-		// A hypervisor runs as root and uses the ids that root may delegate.
-		Map: func() (idmap.Map, error) { return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs) },
+		Map: func() (idmap.Map, error) { return guestMap(p) },
 	}
 }
 
@@ -50,8 +55,21 @@ var guestIDs = idmap.Map{
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 }
 
-// runner returns the Runner for a kind of work: in a unit of systemd each
-// command is a unit, with privileges that the agent's own unit does not have.
+// guestMap returns the ids of containers. Their daemon runs as root, so it uses
+// the ids that root has permission to delegate. The LXD of the snap ignores the
+// files and uses its default, see
+// https://documentation.ubuntu.com/lxd/latest/userns-idmap.
+func guestMap(p paths.Paths) (idmap.Map, error) {
+	lxd, incus := p.FindLXDSocket(os.Getenv("LXD_DIR")), p.FindIncusSocket(os.Getenv("INCUS_DIR"))
+	if filepath.Dir(lxd) == p.Host(paths.SnapLXDDir) && incus == "" {
+		return guestIDs, nil
+	}
+	return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs)
+}
+
+// runner returns the Runner for a kind of work. If the agent is a unit of
+// systemd, this Runner starts each command as a separate unit with privileges
+// that the agent's unit does not have.
 func (h *host) runner(k units.Kind) run.Runner {
 	if h.limited() {
 		return units.New(k, h.logger.With("part", "units"))
@@ -59,6 +77,38 @@ func (h *host) runner(k units.Kind) run.Runner {
 	return run.Host{}
 }
 
+// installFor installs a package with the tools of a filesystem type.
+func (h *host) installFor(ctx context.Context, pkg string, progress func(string)) error {
+	return h.install(ctx, pkg, progress, pkg)
+}
+
+// install installs the named packages under the host lock. All families of
+// distributions must have packages of these names. what names the packages in
+// messages.
+func (h *host) install(ctx context.Context, what string, progress func(string), names ...string) error {
+	release, err := packaging.ReadRelease(h.paths.OSRelease())
+	if err != nil {
+		return err
+	}
+	if _, err := packaging.InAll(names...).On(release, what); err != nil {
+		return err
+	}
+	unlock, err := h.lock(ctx, "install "+what, func(holder string) { progress("waiting for " + holder) })
+	if err != nil {
+		return fmt.Errorf("cannot install %s: %w", what, err)
+	}
+	defer unlock()
+	return h.packages(h.config()).Install(ctx, names, progress)
+}
+
 func (h *host) packages(c spec.Config) packaging.Manager {
-	return packaging.NewApt(h.paths, h.runner(units.Apt), c.Apt.Proxy, h.logger.With("part", "packages"))
+	return packaging.NewApt(h.paths, h.runner(units.Apt), run.Host{}, c.Apt.Proxy, h.logger.With("part", "packages"))
+}
+
+// noticeRelease shows in the host's status for which release hostler installs
+// packages, if the host's release is a derivative or its family is unknown.
+func (h *host) noticeRelease() {
+	if r, err := packaging.ReadRelease(h.paths.OSRelease()); err == nil {
+		h.notice("release", r.Notice())
+	}
 }

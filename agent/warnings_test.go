@@ -22,9 +22,9 @@ func TestForesee(t *testing.T) {
 		t.Fatal(err)
 	}
 	limited := map[spec.ContainerType]constructors{spec.LXD: {
-		driver: func(*host) (driver, error) { return driver{}, fault.New(fault.NotReady, "not set up") }, rootDiskNotice: lxdinit.RootDiskNotice,
+		driver: func(*host) (driver, error) { return driver{}, fault.New(fault.NotReady, "not set up") }, rootDiskNotice: lxdinit.LXD.RootDiskNotice(),
 	}}
-	h := &host{drivers: limited, notices: map[string]string{lxdinit.RootDiskNotice: "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
+	h := &host{drivers: limited, notices: map[string]string{lxdinit.LXD.RootDiskNotice(): "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
 	machine := func(name string, m spec.Machine, status *spec.MachineStatus) declare.Planned {
 		o := state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: m})}
 		p := declare.Planned{After: o}
@@ -40,7 +40,7 @@ func TestForesee(t *testing.T) {
 	}
 	made := &spec.MachineStatus{Instance: &spec.InstanceInfo{Name: "old"}}
 	lost := spec.Machine{Type: spec.LXC, Image: "debain/12"}
-	got := planner{h}.Warnings(t.Context(), []declare.Planned{
+	got := h.planner().Warnings(t.Context(), []declare.Planned{
 		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
 		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
 		machine("small", spec.Machine{Type: spec.LXD, Image: "debian/12", RootDisk: 1 << 30}, nil),

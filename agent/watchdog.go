@@ -14,10 +14,10 @@ import (
 	"hostler/agent/state"
 )
 
-// keepAlive is the worker that feeds the service manager's watchdog: each time
-// after answers returned without an error within a third of the watchdog's
-// interval. If answers is nil, it feeds the watchdog as long as the process
-// runs.
+// keepAlive is the worker that feeds the service manager's watchdog. It calls
+// answers() three times per watchdog interval and feeds the watchdog if
+// answers() returns nil within a third of the interval. If answers is nil, it
+// feeds the watchdog as long as the process runs.
 func keepAlive(answers func(context.Context) error, log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		interval, err := daemon.SdWatchdogEnabled(false)
@@ -54,8 +54,8 @@ func within(ctx context.Context, limit time.Duration, f func(context.Context) er
 	return f(ctx)
 }
 
-// answers reads the store and calls the API over its socket; only a timeout is
-// an error. An error in the answer still shows that the agent works: a restart
+// answers reads the store and calls the API over its socket. Only a timeout is
+// an error, because any other error still shows that the agent works. A restart
 // would not help against a full disk or too many requests, and would interrupt
 // the requests that still work.
 func (h *host) answers(ctx context.Context) error {

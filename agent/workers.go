@@ -5,12 +5,13 @@ import (
 
 	"hostler/agent/logging"
 	"hostler/agent/reconcile"
+	"hostler/agent/recovery"
 	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 )
 
-// Worker describes a worker: its inputs, which also wake it (In), and its
-// outputs (Out).
+// Worker describes a worker. The field In names the inputs, whose changes wake
+// the worker. The field Out names the outputs.
 type Worker struct {
 	Name string
 	In   string
@@ -20,17 +21,21 @@ type Worker struct {
 	start func(h *host, a applier) func(context.Context) error
 }
 
-// common returns the dependencies that the worker of that name shares with all
-// workers.
+// common returns the dependencies that all workers share, with the logger and
+// the metrics of the worker of this name.
 func (h *host) common(worker string) reconcile.Common {
 	log := h.logger.With("worker", worker)
+	passed := func(worker string) {
+		h.sup.Passed(worker)
+		h.memory.Busy()
+	}
 	return reconcile.Common{
-		Store: logging.Events{Backend: h.store, Log: log}, Metrics: metrics.Worker{Metrics: h.metrics, Name: worker, Passed: h.sup.Passed}, Now: h.now, Logger: log, Notice: h.notice,
+		Store: logging.Events{Backend: h.store, Log: log}, Metrics: metrics.Worker{Metrics: h.metrics, Name: worker, Passed: passed}, Now: h.now, Logger: log, Notice: h.notice,
 	}
 }
 
 // Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md is
-// generated from it.
+// generated from this list.
 func Workers() []Worker {
 	all := []Worker{
 		{
@@ -41,7 +46,7 @@ func Workers() []Worker {
 		{
 			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how guests run here",
 			Doc:   "Restores removed parts of the runtime directory while the agent runs.",
-			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime(runtimeInterval) },
+			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime },
 		},
 		{
 			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
@@ -80,6 +85,12 @@ func Workers() []Worker {
 		}
 		name := string(info.Type)
 		all = append(all, Worker{
+			Name: "recovery-" + name, In: "host record", Out: "machines and declarations that the store lost, host record",
+			Doc: "Compares the " + info.Hypervisor + " instances with the store when the agent starts, and restores lost records from their stamps.",
+			start: func(h *host, _ applier) func(context.Context) error {
+				return h.recovery.Run(info.Type, recovery.Lateness)
+			},
+		}, Worker{
 			Name: "setup-" + name, In: "machines, host record", Out: "type/" + name + ", " + c.setup.Out, Doc: c.setup.Doc,
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(info.Type) },
 		}, Worker{

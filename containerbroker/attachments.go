@@ -15,45 +15,49 @@ import (
 type NIC struct {
 	// Name is the interface's name in the guest, e.g. eth0.
 	Name string
-	// Bridge is the host's bridge, MAC the interface's fixed address.
+	// Bridge is the host's bridge. MAC is the interface's fixed MAC address.
 	Bridge, MAC string
-	// MTU in bytes; 0: the bridge's.
+	// MTU is in bytes; 0 means the bridge's MTU.
 	MTU int
-	// Addresses with their prefix lengths; the guest may send from no other
-	// address.
+	// Addresses have prefix lengths, e.g. 192.0.2.2/24. The guest is not
+	// allowed to send from other addresses, unless Router is true.
 	Addresses []string
-	// Static: the guest configures Addresses, Gateways and Nameservers itself.
-	// Otherwise it asks the bridge's DHCP, which assigns the same.
+	// Static is true if the guest configures Addresses, Gateways and
+	// Nameservers itself. Otherwise it gets the same values from the bridge's
+	// DHCP server.
 	Static                bool
 	Gateways, Nameservers []string
-	// AcceptRA: a static guest adds IPv6 addresses and routes of routers'
-	// advertisements.
+	// AcceptRA is true if a static guest also takes IPv6 addresses and routes
+	// from router advertisements.
 	AcceptRA bool
-	// Router: the guest may send from other addresses.
+	// Router is true if the guest is allowed to send from addresses other than
+	// Addresses.
 	Router bool
 }
 
-// PortOf is the name of the host's end of the interface with this MAC address,
-// for drivers that choose the name. The host's firewall recognises the sender
-// of a frame by it. Example: 00:16:3e:01:02:03 becomes hn00163e010203.
+// PortOf returns the name of the host's end of the interface with this MAC
+// address, for drivers that choose that name. The host's firewall recognises
+// the sender of a frame by this name. Example: 00:16:3e:01:02:03 becomes
+// hn00163e010203.
 func PortOf(mac string) string {
 	return "hn" + strings.ReplaceAll(strings.ToLower(mac), ":", "") // 14 of the 15 characters that the kernel allows
 }
 
 // Disk is a directory or block device of the host that an instance gets. A
-// driver attaches it unchanged: if the guest's user ids differ from the host's,
-// Source is already a mapped mount, and a block device for reading only already
-// refuses writes.
+// driver attaches it unchanged. If the guest's user ids differ from the host's,
+// the caller has already made Source a mapped mount. If ReadOnly is true, the
+// caller has already made a block device refuse writes.
 type Disk struct {
 	// Name is the device's name, unique in the instance.
 	Name string
-	// Source is a path of the host: a directory or a block device.
+	// Source is the path of a directory or a block device of the host.
 	Source string
-	// Path is the directory's mount point in the guest; if empty, Source is
-	// attached as a block device named Device.
+	// Path is the directory's mount point in the guest. If Path is empty,
+	// Source is a block device, which the guest sees as Device, e.g.
+	// /dev/hostler-data.
 	Path, Device string
 	// Size is the size of a block device in bytes, for hypervisors that must
-	// announce a new size to a running guest; 0: not known.
+	// announce a new size to a running guest; 0 if it is not known.
 	Size     int64
 	ReadOnly bool
 }

@@ -13,67 +13,70 @@ import (
 )
 
 // Broker is a hypervisor on this host. All methods are safe for concurrent use;
-// errors carry a kind of package fault (transient when they have none).
+// errors carry a kind of package fault. An error without a kind is transient.
 type Broker interface {
 	// List returns every instance of the hypervisor in one bulk call, including
-	// foreign instances (their Stamp is nil). It returns all instances or an
-	// error, never a part. With detail, it also fills in state that costs the
-	// hypervisor work per instance (PID, addresses), still in one call. An
-	// error says which listing failed and why: callers show it unchanged.
+	// foreign instances (their Stamp is nil). It returns either all instances
+	// or an error. With detail, it also fills in state that costs the
+	// hypervisor work per instance (PID, addresses), still in one call. Callers
+	// show an error unchanged, so it says which listing failed and why.
 	List(ctx context.Context, detail bool) ([]Instance, error)
-	// Create makes the instance, stamped and stopped; the stamp is part of the
-	// creating request. An existing instance of that name with the same token
-	// is success; with another stamp or none it is fault.Conflict.
+	// Create makes the instance, stopped and with its stamp. The stamp is part
+	// of the request that creates the instance. If an instance of that name
+	// exists, Create returns nil if that instance's token is the same, and
+	// fault.Conflict if its stamp differs or is missing.
 	Create(ctx context.Context, m Machine, progress Progress) error
 	// Update makes the given changes (a result of Diff) to an instance that
 	// bears m's stamp. Changes of impact ImpactRestart take effect at the next
-	// start; ImpactRecreate is refused with fault.Invalid. Idempotent.
+	// start. Changes of impact ImpactRecreate are refused with fault.Invalid.
+	// Idempotent.
 	Update(ctx context.Context, m Machine, changes []Change) error
-	// SetPower starts, stops or restarts an instance. Starting a running and
-	// stopping a stopped or absent instance is success. PowerStop is graceful
-	// until timeout (accurate to seconds), then forced.
+	// SetPower starts, stops or restarts an instance. It is success to start a
+	// running instance, or to stop a stopped or absent instance. PowerStop asks
+	// the guest to shut down and, after timeout (accurate to seconds), forces
+	// it.
 	SetPower(ctx context.Context, name string, to Power, timeout time.Duration) error
 	// Delete removes the instance in any state (running, stopped, half-made),
-	// with everything that Create made for it. Absent is success. When the
-	// instance bears another stamp than expect (namespace and UID are
-	// compared), nothing is changed and fault.Conflict is returned.
+	// with everything that Create made for it. An absent instance is success.
+	// If the instance's stamp has another namespace or UID than expect, Delete
+	// changes nothing and returns fault.Conflict.
 	Delete(ctx context.Context, name string, expect Stamp) error
 }
 
 // Differ finds the differences between an instance and its declaration. Every
-// driver implements it. Diff is pure: no I/O, no clock, deterministic order (by
-// field).
+// driver implements it. Diff does no I/O, reads no clock and returns the
+// changes ordered by field.
 type Differ interface {
 	Diff(m Machine, i Instance) []Change
 }
 
-// EventSource is a driver that sends events about its instances. The channel is
-// closed when the stream is lost (the caller lists again and reconnects);
-// events are hints and may be lost, duplicated or out of order.
+// EventSource is a driver that sends events about its instances. Events are
+// hints, because they may be lost, duplicated or out of order. The channel is
+// closed when the stream is lost; the caller then lists again and reconnects.
 type EventSource interface {
 	Events(ctx context.Context) (<-chan Event, error)
 }
 
 // Stamper adopts and releases instances. Both methods get the stamp that the
-// caller saw and check it in the request that changes it, since another
-// instance may have taken the name: if the instance bears another stamp
-// (compared by Stamp.Is), nothing is changed and fault.Conflict is returned.
-// Neither method restarts anything.
+// caller saw, because another instance may have taken the name since. If the
+// instance now bears another stamp (compared by Stamp.Is), they change nothing
+// and return fault.Conflict. The check is part of the request that changes the
+// stamp. Neither method restarts anything.
 type Stamper interface {
-	// Stamp writes the stamp to an existing instance that bears seen (nil: no
-	// stamp). An instance that already bears the stamp is success; an instance
-	// of another namespace is fault.Conflict even if seen matches.
+	// Stamp writes s to an existing instance that bears the stamp seen, or no
+	// stamp if seen is nil. It is success if the instance already bears s. An
+	// instance of another namespace is fault.Conflict, even if it bears seen.
 	Stamp(ctx context.Context, name string, seen *Stamp, s Stamp) error
-	// Unstamp removes the stamp from an instance that bears seen. An absent
-	// instance, or one without a stamp, is success.
+	// Unstamp removes the stamp from an instance that bears the stamp seen. An
+	// absent instance, or one without a stamp, is success.
 	Unstamp(ctx context.Context, name string, seen Stamp) error
 }
 
-// ReadinessProbe waits until a started instance is usable: its init runs and
-// keeps running, cloud-init has finished if the image has it, and an address is
-// known if one is expected. It returns fault.NeedsOperator with cloud-init's
-// errors when cloud-init failed, and a transient error when the instance died
-// meanwhile.
+// ReadinessProbe waits until a started instance is usable. That means that its
+// init runs and keeps running, cloud-init has finished if the image has
+// cloud-init, and an address is known if one is expected. It returns
+// fault.NeedsOperator with cloud-init's errors when cloud-init failed, and a
+// transient error when the instance died while it waited.
 type ReadinessProbe interface {
 	WaitReady(ctx context.Context, m Machine, progress Progress) (Readiness, error)
 }
@@ -85,36 +88,36 @@ type GuestAccess interface {
 	// reason on Stderr.
 	Exec(ctx context.Context, name string, req ExecRequest) (int, error)
 	// Console attaches to the console until conn is closed or ctx ends. It
-	// takes no terminal size: neither a serial line nor LXD passes a size to
-	// the guest.
+	// takes no terminal size, because neither a serial line nor LXD passes a
+	// size to the guest.
 	Console(ctx context.Context, name string, conn io.ReadWriter) error
 	// Log returns the console log; it is empty if nothing was written.
 	Log(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// LogDrainer is a Guest whose Log returns each line of a running instance only
-// once.
+// LogDrainer is a GuestAccess whose Log returns each line of a running instance
+// only once.
 type LogDrainer interface{ LogDrains() }
 
 // ImageStore is a hypervisor that stores images itself.
 type ImageStore interface {
 	// EnsureImage makes the referenced image usable and returns the
-	// hypervisor's id of it. Concurrent calls for one image share one download.
-	// Errors name the image.
+	// hypervisor's id of the image. Concurrent calls for one image share one
+	// download. Errors name the image.
 	EnsureImage(ctx context.Context, ref string, progress Progress) (string, error)
 	// ListImages returns all images of the hypervisor, ours and foreign.
 	ListImages(ctx context.Context) ([]HypervisorImage, error)
 	// DeleteImage removes an image that bears our stamp and that no instance
-	// uses. Absent is success.
+	// uses. An absent image is success.
 	DeleteImage(ctx context.Context, id string) error
 }
 
-// Cleaner is a hypervisor that a power cut can leave with files of instances
+// Cleaner is a hypervisor that may, after a power cut, have files of instances
 // that it does not list. Such files block the creation of new instances of the
 // same names.
 type Cleaner interface {
 	// MoveLeftovers moves such files to another place and returns the new
-	// places. more reports that some files must stay until the hypervisor is
+	// places. more is true if some files must stay until the hypervisor is
 	// idle. MoveLeftovers deletes nothing. Files with another agent's stamp
 	// stay, as do files without a stamp if the hypervisor's own tools could
 	// recover them. Requires root. Idempotent.
@@ -122,12 +125,13 @@ type Cleaner interface {
 }
 
 // Progress receives reports of a long operation; it must not block and may be
-// called from any goroutine. A nil Progress is allowed: use Report.
+// called from any goroutine. A Progress may be nil, so call it through its
+// method Report.
 type Progress func(Report)
 
 // Report is a report of an operation's progress.
 type Report struct {
-	// Phase is a short word: image, create, start, ready.
+	// Phase is one of the words image, create, start and ready.
 	Phase string
 	// Message is a sentence fragment, e.g. "fetching debian/12".
 	Message string
@@ -135,7 +139,7 @@ type Report struct {
 	Percent int
 }
 
-// Report sends a report if p is set.
+// Report sends a report, or does nothing if p is nil.
 func (p Progress) Report(phase, message string, percent int) {
 	if p != nil {
 		p(Report{Phase: phase, Message: message, Percent: percent})
@@ -160,11 +164,13 @@ type Readiness struct {
 	// Init is the name of process 1 in the guest.
 	Init string
 	// SSH is the address at which an SSH server proved to be this guest's, or
-	// ""; NoSSH then says why, if the guest has SSH.
+	// "". If SSH is "" and the guest has an SSH server, NoSSH says why it does
+	// not answer.
 	SSH, NoSSH string
 }
 
-// Summary describes for the user everything but the addresses, "" for nothing.
+// Summary describes cloud-init and SSH for the user. It returns "" if nothing
+// is known about either.
 func (r Readiness) Summary() string {
 	var all []string
 	if r.CloudInit != "" {
@@ -196,8 +202,8 @@ type ExecRequest struct {
 	Stdout, Stderr io.Writer
 	Terminal       bool
 	Width, Height  int
-	// Resize delivers new sizes of the terminal; nil: the size stays. Drivers
-	// whose guests have no terminals need not read it.
+	// Resize delivers new sizes of the terminal; nil if the size never changes.
+	// Drivers whose guests have no terminals need not read it.
 	Resize <-chan WindowSize
 }
 
@@ -210,7 +216,7 @@ type HypervisorImage struct {
 	Aliases []string
 	Size    int64 // bytes
 	Created time.Time
-	// Ours: the image bears our stamp.
+	// Ours is true if the image bears our stamp.
 	Ours bool
 	// Reference is the reference from which the image was made, if known.
 	Reference string

@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// FieldNIC returns the field of an interface.
-func FieldNIC(name string) string { return prefixNIC + name }
+// fieldNIC returns the name of an interface's field, e.g. "nic eth0".
+func fieldNIC(name string) string { return prefixNIC + name }
 
-// FieldDisk returns the field of a disk.
+// FieldDisk returns the name of a disk's field, e.g. "disk data".
 func FieldDisk(name string) string { return prefixDisk + name }
 
 // NICOf returns the name of the interface if the field is an interface.
@@ -28,14 +28,16 @@ func IsDevice(field string) bool {
 	return nic || disk
 }
 
-// Rule is a driver's knowledge of the impact of a change, with the reason for
-// it. Without a rule, or if its impact is empty, the table of fields decides.
+// Rule returns the impact of a change as a driver knows it, and the reason for
+// that impact. Without a rule, or if it returns an empty impact, the table of
+// fields decides.
 type Rule func(field string, want Settings, i Instance) (Impact, string)
 
 // Compare returns the changes that turn an instance into want, ordered by
-// field. A setting differs if the stored or the running one differs. Of a
-// setting that is stored as wanted and needs a restart to run so, only a device
-// is returned: the other settings follow at the next start anyway.
+// field. A setting differs if its stored or its running value differs from
+// want. If the stored value is right and the running value needs a restart,
+// only a device is returned, because other settings take effect at the next
+// start anyway.
 func Compare(want Settings, i Instance, rule Rule) []Change {
 	now := i.Now()
 	var changes []Change
@@ -56,7 +58,7 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		}
 	}
 	changes = append(changes, devices(FieldDisk, want.Disks, i.Stored.Disks, now.Disks, want.Sizes, i.Stored.Sizes)...)
-	changes = append(changes, devices(FieldNIC, want.NICs, i.Stored.NICs, now.NICs, nil, nil)...)
+	changes = append(changes, devices(fieldNIC, want.NICs, i.Stored.NICs, now.NICs, nil, nil)...)
 	slices.SortStableFunc(changes, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
 	room := Room{Devices: Unlimited}
 	if i.Room != nil {
@@ -100,7 +102,8 @@ func CheckUpdate(changes []Change, want Settings, i Instance, rule Rule) error {
 	return nil
 }
 
-// devices compares the descriptions of devices of a kind.
+// devices compares the descriptions of disks or interfaces. field makes a
+// field's name. sizes are the wanted sizes, known the instance's.
 func devices(field func(string) string, want, stored, now map[string]string, sizes, known map[string]int64) []Change {
 	all := map[string]string{}
 	for _, texts := range []map[string]string{want, stored, now} {
@@ -115,9 +118,9 @@ func devices(field func(string) string, want, stored, now map[string]string, siz
 			continue
 		}
 		if grown {
-			c.To += ", of " + SizeText(sizes[name])
+			c.To += ", of " + sizeText(sizes[name])
 			if known[name] > 0 {
-				c.From += ", of " + SizeText(known[name])
+				c.From += ", of " + sizeText(known[name])
 			}
 		}
 		changes = append(changes, c)
@@ -125,8 +128,8 @@ func devices(field func(string) string, want, stored, now map[string]string, siz
 	return changes
 }
 
-// describe returns the description of a stored device for the user, with the
-// running one if that differs.
+// describe returns, for the user, the description of a stored device. It adds
+// the description of the running device if the two differ.
 func describe(stored, running string) string {
 	switch {
 	case stored == running:
@@ -139,8 +142,9 @@ func describe(stored, running string) string {
 	return stored + ", " + running + " while it runs"
 }
 
-// place takes or frees the place of a device, and reports whether there was
-// one. An update makes the changes in the same order.
+// place takes a slot for a device that c adds, or frees the slot of a device
+// that c removes. It returns false if no slot is free. An update makes the
+// changes in the same order as the calls of place().
 func (r *Room) place(c Change, now Settings) bool {
 	name, nic := NICOf(c.Field)
 	has := now.NICs[name] != ""
@@ -160,9 +164,10 @@ func (r *Room) place(c Change, now Settings) bool {
 	return true
 }
 
-// ComparableUserData returns the user-data to compare with an instance's: had
-// if it differs from want only by passwords of proxies, which earlier versions
-// wrote into guests, and want otherwise. A guest is not recreated for that.
+// ComparableUserData returns the user-data to compare with an instance's
+// user-data had. It returns had if want differs only by passwords of proxies,
+// which earlier versions wrote into guests, so that no guest is recreated for
+// them. Otherwise it returns want.
 func ComparableUserData(m Machine, want, had string) string {
 	if want != had && cloudinit.OnlyProxyUsersDiffer(m.Guest, had) {
 		return had

@@ -3,7 +3,7 @@ package containerbroker
 import "errors"
 
 // withConsole is an error with the last lines of a guest's console. Its text is
-// that of the error alone.
+// the error's text without these lines.
 type withConsole struct {
 	error
 	lines string
@@ -13,8 +13,8 @@ type withConsole struct {
 func (w withConsole) Unwrap() error { return w.error }
 
 // WithConsole attaches the last lines of a guest's console to an error. A first
-// boot may print passwords there, so the lines are not part of the error's
-// text; only Console returns them. Without lines it returns err.
+// boot may print passwords to the console, so the lines are not part of the
+// error's text; only Console returns them. If lines is empty, it returns err.
 func WithConsole(err error, lines string) error {
 	if lines == "" {
 		return err

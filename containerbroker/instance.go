@@ -8,8 +8,8 @@ import (
 	"hostler/internal/plan"
 )
 
-// MaxAddresses bounds the addresses that are stored and tried per guest: the
-// guest itself may report any number.
+// MaxAddresses bounds the addresses that are stored and tried per guest,
+// because a guest may report any number.
 const MaxAddresses = 32
 
 // Stamp is the mark on every object that hostler makes. Instances without a
@@ -22,11 +22,12 @@ type Stamp struct {
 	// Token identifies the create attempt that made the object.
 	Token string
 	// Record is the declared machine as JSON, complete enough to rebuild its
-	// record after the loss of the store. At most MaxRecord.
+	// record after the loss of the store. It has at most MaxRecord bytes.
 	Record string
 	// Store is the id of the store whose agent stamped the object, with the
-	// store's revision. Drivers store it and never compare it. At most 256
-	// printable bytes. Empty: stamped by an earlier version of the agent.
+	// store's revision. Drivers store it and never compare it. It has at most
+	// 256 printable bytes. It is empty if an earlier version of the agent
+	// stamped the object.
 	Store string
 }
 
@@ -45,13 +46,14 @@ func (s Stamp) Check() error {
 }
 
 // Is reports whether both stamps have the same namespace, UID and token; the
-// records may differ. A nil stamp equals no stamp.
+// records may differ. If s is nil, it returns false.
 func (s *Stamp) Is(other Stamp) bool {
 	return s != nil && s.Namespace == other.Namespace && s.UID == other.UID && s.Token == other.Token
 }
 
-// MayStamp returns why an instance with the stamp have may not get the stamp to
-// from a caller that saw seen; nil: it may.
+// MayStamp returns nil if a caller may replace the stamp have of an instance by
+// the stamp to, else the reason why not. seen is the stamp that the caller saw
+// before.
 func MayStamp(have, seen *Stamp, to Stamp) error {
 	switch {
 	case have.Is(to):
@@ -64,7 +66,8 @@ func MayStamp(have, seen *Stamp, to Stamp) error {
 	return fault.New(fault.Conflict, "its stamp changed")
 }
 
-// MayUnstamp is MayStamp for the removal of a stamp.
+// MayUnstamp returns nil if a caller that saw the stamp seen may remove the
+// stamp have, else the reason why not.
 func MayUnstamp(have *Stamp, seen Stamp) error {
 	if have == nil || have.Is(seen) {
 		return nil
@@ -72,8 +75,9 @@ func MayUnstamp(have *Stamp, seen Stamp) error {
 	return fault.New(fault.Conflict, "its stamp changed")
 }
 
-// Machine is a machine as a driver needs it: all defaults filled in, all
-// references resolved. It carries no policy.
+// Machine is a machine as a driver needs it, with all defaults filled in and
+// all references resolved. It does not say what to do with the machine, e.g.
+// whether to retain its instance.
 type Machine struct {
 	Name  string
 	Stamp Stamp
@@ -81,27 +85,29 @@ type Machine struct {
 	// Diff does not compare an empty ImageID.
 	ImageID string
 	Properties
-	// Pool is the storage pool of the root disk; empty: the hypervisor's own.
+	// Pool is the storage pool of the root disk; empty means the hypervisor's
+	// default.
 	Pool string
 	// Guest is the input of cloud-init.
 	Guest cloudinit.Input
-	// KeepGuest leaves the cloud-init data of an existing guest unchanged: an
-	// adopted instance must not run its first boot again.
+	// KeepGuest leaves the cloud-init data of an existing guest unchanged,
+	// because an adopted instance must not run its first boot again.
 	KeepGuest bool
-	// RerunFirstBoot: changed user-data makes cloud-init run its first boot
-	// again at the guest's next start. Without it the user-data of an existing
-	// guest stays unchanged.
+	// RerunFirstBoot is true if changed user-data makes cloud-init run its
+	// first boot again at the guest's next start. If it is false, the user-data
+	// of an existing guest stays unchanged.
 	RerunFirstBoot bool
-	// NICs are the network interfaces, sorted by name; none: those of the
-	// hypervisor's default.
+	// NICs are the network interfaces, sorted by name. Without any, the
+	// hypervisor's default interfaces are used.
 	NICs []NIC
 	// Disks are the attached disks besides the root disk, sorted by name.
 	Disks []Disk
 	// KnownDisks are the names of the disks that the instance may have. A
-	// hypervisor whose names are short recognises a cut name by them.
+	// driver whose hypervisor shortens disk names finds the full names here.
 	KnownDisks []string
-	// ExpectAddress: the instance is ready only with an address. An instance
-	// with NICs always needs one address on each NIC whose addresses are known.
+	// ExpectAddress is true if the instance is ready only once it has an
+	// address. An instance with NICs always needs one address on each NIC whose
+	// addresses are known.
 	ExpectAddress bool
 }
 
@@ -113,11 +119,12 @@ const (
 	StatusRunning Status = "running"
 	StatusStopped Status = "stopped"
 	StatusFrozen  Status = "frozen"
-	// StatusBusy: the hypervisor is carrying out an operation on the instance.
+	// StatusBusy means that the hypervisor is carrying out an operation on the
+	// instance.
 	StatusBusy Status = "busy"
-	// StatusHalfMade: the creation was interrupted and does not continue. The
-	// instance has never run and can only be deleted. Drivers report this state
-	// only for stamped instances.
+	// StatusHalfMade means that the creation was interrupted and does not
+	// continue. The instance has never run and can only be deleted. Drivers
+	// report this state only for stamped instances.
 	StatusHalfMade Status = "half-made"
 	StatusError    Status = "error"
 	StatusUnknown  Status = "unknown"
@@ -126,35 +133,37 @@ const (
 // Instance is an instance as the hypervisor reports it.
 type Instance struct {
 	Name string
-	// Stamp is nil for a foreign instance. An instance of another namespace
-	// keeps that stamp here; the caller treats it as foreign.
+	// Stamp is nil for an instance without a stamp. If it has another
+	// namespace, the caller treats the instance as foreign.
 	Stamp  *Stamp
 	Status Status
-	// Standstill says why a frozen instance is frozen and how to resume it;
-	// empty: an operator froze it.
+	// Standstill says why a frozen instance is frozen and how to resume it. It
+	// is empty if an operator froze the instance.
 	Standstill string
 	// ImageID is the image of the instance, as far as the hypervisor knows.
 	ImageID string
 	// Arch is the architecture in Debian's terms, e.g. amd64, if the hypervisor
 	// reports it.
 	Arch string
-	// Properties are in effect: the stored properties and those that the
-	// hypervisor adds, e.g. from profiles. 0: no limit is set.
+	// Properties are the properties in effect, i.e. the stored properties and
+	// those that the hypervisor adds, e.g. from profiles. 0 means no limit.
 	Properties
-	// Stored are the instance's own settings, with which it starts next. Running
-	// are those with which it runs; nil if it does not run, or if the hypervisor
-	// stores every change at once.
+	// Stored are the instance's own settings, with which it starts next.
+	// Running are the settings with which it runs. Running is nil if the
+	// instance does not run, or if the hypervisor applies every stored change
+	// at once.
 	Stored  Settings
 	Running *Settings
-	// Room is the room that it has while it runs; nil: any.
+	// Room is the room that the instance has while it runs; nil means no limit.
 	Room *Room
-	// RootUnlimited: the root disk has a limit, but its pool enforces none.
+	// RootUnlimited is true if the root disk has a limit that its pool does not
+	// enforce.
 	RootUnlimited bool
 	Created       time.Time
 	// Started is the time of the last start, if the hypervisor reports it.
 	Started time.Time
-	// Odd names settings of the instance that no Machine can declare, and that
-	// an adoption would lose; empty: none.
+	// Odd names the kind of the instance or a setting that no Machine can
+	// declare, so that an adoption would lose it. It is empty if there is none.
 	Odd string
 	// Ports are the host's ends of the interfaces, by their names in the guest.
 	// Interfaces without a bridge in the instance's configuration are left out.
@@ -162,15 +171,15 @@ type Instance struct {
 	// MACs are the MAC addresses of all interfaces in lower case, of running
 	// and stopped instances, declared and generated.
 	MACs []string
-	// List fills in PID and Addresses only with detail.
+	// PID and Addresses are known only if List was called with detail.
 	PID       int64
 	Addresses []string
-	// Raw is the driver's own view, for its Diff; opaque to other packages.
+	// Raw is the driver's own data for its Diff method. Other packages do not
+	// read it.
 	Raw any
 }
 
-// Now returns the settings with which a running instance runs, or else those
-// with which it starts next.
+// Now returns Running, or Stored if Running is nil.
 func (i Instance) Now() Settings {
 	if i.Running != nil {
 		return *i.Running
@@ -178,7 +187,7 @@ func (i Instance) Now() Settings {
 	return i.Stored
 }
 
-// Room is what an instance can get without a restart.
+// Room says how much an instance can get without a restart.
 type Room struct {
 	// CPUs is the largest number of processors.
 	CPUs int
@@ -186,7 +195,7 @@ type Room struct {
 	Devices int
 }
 
-// Unlimited is the room for devices of an instance that takes any number.
+// Unlimited is the value of Room.Devices if an instance takes any number.
 const Unlimited = -1
 
 // Port is a network device of the host that leads to an instance.
@@ -199,7 +208,8 @@ type Port struct {
 // Impact is the impact of a step of any plan.
 type Impact = plan.Impact
 
-// Change is the change of a field in any plan.
+// Change is a changed field, in the form that all plans share; see package
+// plan.
 type Change = plan.Change
 
 // The impacts, in rising order.

@@ -8,11 +8,11 @@ import (
 )
 
 // Properties are the settings of a machine that are plain values. A new key of
-// machines is a field here and a row of the table fields.
+// this kind needs a field here and a row in the table fields.
 type Properties struct {
-	// CPUs is the number of processors; 0: the hypervisor's default.
+	// CPUs is the number of processors; 0 means the hypervisor's default.
 	CPUs int
-	// Memory and RootDisk are limits in bytes; 0: the default.
+	// Memory and RootDisk are limits in bytes; 0 means the default.
 	Memory, RootDisk int64
 	Autostart        bool
 	Privileged       bool
@@ -20,24 +20,25 @@ type Properties struct {
 }
 
 // Settings are the comparable settings of an instance. UserData and Record are
-// compared and never shown.
+// compared but never shown to the user.
 type Settings struct {
 	Properties
 	ImageID, Pool string
-	// NICs and Disks are descriptions of the interfaces and disks for the user,
-	// by name. Every comparable setting must appear in the description.
+	// NICs and Disks map names to descriptions for the user. Because only the
+	// descriptions are compared, every setting to compare must appear in them.
 	NICs, Disks map[string]string
-	// Sizes are the sizes, in bytes, of the disks whose size the instance learns
-	// only on request. A disk without a wanted size has no such size.
+	// Sizes are sizes in bytes, by the names of disks. Only disks whose new size
+	// must be announced to a running instance have an entry.
 	Sizes                   map[string]int64
 	UserData, NetworkConfig string
 	Record                  string
-	// KeepGuest and RerunFirstBoot: see Machine. They count in wanted settings.
+	// KeepGuest and RerunFirstBoot are as in Machine. They are read only in
+	// wanted settings.
 	KeepGuest, RerunFirstBoot bool
 }
 
-// The fields of a Change. Interfaces and disks have the fields "nic NAME" and
-// "disk NAME": FieldNIC, FieldDisk.
+// The fields of a Change. fieldNIC() and FieldDisk() make the fields "nic NAME"
+// and "disk NAME".
 const (
 	FieldAutostart     = "autostart"
 	FieldCPUs          = "cpus"
@@ -47,7 +48,7 @@ const (
 	FieldNesting       = "nesting"
 	FieldNetworkConfig = "network-config"
 	prefixNIC          = "nic "
-	FieldPool          = "pool"
+	fieldPool          = "pool"
 	FieldPrivileged    = "privileged"
 	FieldRecord        = "record"
 	FieldRootDisk      = "root-disk"
@@ -61,30 +62,31 @@ type field struct {
 	text  func(*Settings) string
 	copy  func(to, from *Settings)
 	// impact returns the impact of a change on a running instance, with the
-	// reason for it; nil: live.
+	// reason for it. If the function is nil, the impact is live.
 	impact func(want, have Settings) (Impact, string)
-	// optional: the value is not compared if either side is empty. hidden: it may
-	// hold secrets. ofGuest: it is cloud-init's.
+	// If optional is set, the value is not compared if either side is empty. If
+	// hidden is set, the value may hold secrets. If ofGuest is set, the value
+	// is cloud-init's data.
 	optional, hidden, ofGuest bool
 }
 
-// fields is the table of all settings but the interfaces and disks. A driver
-// may know a higher impact of a change than the table: see Rule.
+// fields is the table of all settings except interfaces and disks. A driver's
+// Rule may override the impact.
 var fields = []field{
 	row(FieldAutostart, func(s *Settings) *bool { return &s.Autostart }, strconv.FormatBool, nil),
 	row(FieldCPUs, func(s *Settings) *int { return &s.CPUs }, limitText, nil),
 	optional(row(FieldImage, func(s *Settings) *string { return &s.ImageID }, shortID, always(ImpactRecreate, "an instance is made from its image"))),
-	row(FieldMemory, func(s *Settings) *int64 { return &s.Memory }, SizeText, nil),
+	row(FieldMemory, func(s *Settings) *int64 { return &s.Memory }, sizeText, nil),
 	row(FieldNesting, func(s *Settings) *bool { return &s.Nesting }, strconv.FormatBool, always(ImpactRestart, "it is read when the instance starts")),
 	ofGuest(row(FieldNetworkConfig, func(s *Settings) *string { return &s.NetworkConfig }, cloudinit.DescribeNetwork, networkConfigImpact)),
-	optional(row(FieldPool, func(s *Settings) *string { return &s.Pool }, unchanged, always(ImpactRecreate, "a root disk cannot move between storage pools"))),
+	optional(row(fieldPool, func(s *Settings) *string { return &s.Pool }, unchanged, always(ImpactRecreate, "a root disk cannot move between storage pools"))),
 	row(FieldPrivileged, func(s *Settings) *bool { return &s.Privileged }, strconv.FormatBool, always(ImpactRestart, "the user ids of its files change")),
 	hidden(row(FieldRecord, func(s *Settings) *string { return &s.Record }, hiddenText, nil)),
-	row(FieldRootDisk, func(s *Settings) *int64 { return &s.RootDisk }, SizeText, nil),
+	row(FieldRootDisk, func(s *Settings) *int64 { return &s.RootDisk }, sizeText, nil),
 	hidden(ofGuest(row(FieldUserData, func(s *Settings) *string { return &s.UserData }, hiddenText, userDataImpact))),
 }
 
-// row returns the row of the setting at a place.
+// row returns the row of the setting to which at() returns a pointer.
 func row[T comparable](name string, at func(*Settings) *T, text func(T) string, impact func(want, have Settings) (Impact, string)) field {
 	return field{
 		name: name, impact: impact,
@@ -111,8 +113,9 @@ func networkConfigImpact(want, have Settings) (Impact, string) {
 	return ImpactRestart, "the guest configures its interfaces when it starts"
 }
 
-// userDataImpact: most of user-data takes effect in a guest's first boot alone,
-// which also creates new SSH host keys and runs every command of the user again.
+// userDataImpact returns a high impact, because most of user-data takes effect
+// only in a guest's first boot, which also creates new SSH host keys and runs
+// every command of the user again.
 func userDataImpact(want, _ Settings) (Impact, string) {
 	if want.RerunFirstBoot {
 		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
@@ -120,7 +123,8 @@ func userDataImpact(want, _ Settings) (Impact, string) {
 	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it again"
 }
 
-// Take sets a field to its value in from, and reports whether that changed it.
+// Take copies the value of one field from the settings from, and reports
+// whether the value changed.
 func (s *Settings) Take(name string, from Settings) bool {
 	if nic, is := NICOf(name); is {
 		return take(&s.NICs, from.NICs, nic)
@@ -192,7 +196,8 @@ func SettingsOf(m Machine) (Settings, error) {
 	return s, nil
 }
 
-// hiddenText stands for a text that may hold secrets: "(set)", or "" if empty.
+// hiddenText returns "(set)" in place of a text that may hold secrets, or "" if
+// the text is empty.
 func hiddenText(s string) string {
 	if s == "" {
 		return ""
@@ -210,8 +215,9 @@ func limitText[T int | int64](n T) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// SizeText formats bytes exactly and as in a declaration, e.g. 10GiB.
-func SizeText(n int64) string {
+// sizeText formats a number of bytes without rounding, in the notation of
+// declarations, e.g. 10GiB.
+func sizeText(n int64) string {
 	if n <= 0 {
 		return limitText(n)
 	}

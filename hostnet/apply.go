@@ -13,11 +13,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Apply carries out one step. It is idempotent: making something that exists
-// and deleting something that is absent both succeed. Apply changes or removes
-// a bridge only if the bridge bears the stamp, which it checks immediately
-// before; otherwise it returns a Conflict error. An error leaves the changes
-// made so far in place.
+// Apply carries out one step. It is idempotent, so making a link, address or
+// route that exists succeeds, and so does deleting one that is absent. Apply
+// stamps or removes a bridge only if the bridge belongs to the stamp's
+// namespace, which it checks immediately before; otherwise it returns a
+// Conflict error. An error leaves the changes made so far in place.
 func (h *Host) Apply(ctx context.Context, s Step) error {
 	if err := h.apply(ctx, s); err != nil {
 		return fmt.Errorf("cannot %s: %w", s, err)
@@ -46,8 +46,8 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		}
 		return h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(s.Stamp)))
 	case TuneBridge:
-		// The order matters: while the spanning tree is on, the kernel enforces a
-		// minimum delay.
+		// Disable the spanning tree first, because the kernel enforces a minimum
+		// delay while the spanning tree is on.
 		if err := h.change(ctx, l.Index, unix.RTM_NEWLINK, bridgeInfo(bridgeSTP)); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (h *Host) applyEntry(ctx context.Context, index int, s Step) error {
 		}
 		return failpoint.Hit(failpoint.NetAddressDeleted)
 	case AddRoute:
-		// Append rather than replace: a replacement might hit another program's
-		// route to the same network over another link.
+		// Append the route. A replacement might hit another program's route to the
+		// same network over another link.
 		_, err := h.request(ctx, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND|unix.NLM_F_ACK, 0, routeMessage(index, *s.Route)...)
 		if err := unless(err, unix.EEXIST); err != nil {
 			return err
@@ -135,9 +135,9 @@ func (h *Host) setNeighbour(ctx context.Context, index int, n Neighbour, state u
 	return err
 }
 
-// learnNeighbours copies the neighbours of the link from to the link index, as
-// stale entries that the kernel checks on use. The copies only save time, so
-// failures are ignored.
+// learnNeighbours copies the neighbours of the link named by from to the link
+// numbered index. The copies are stale entries, which the kernel checks on use.
+// Since they only save time, failures are ignored.
 func (h *Host) learnNeighbours(ctx context.Context, index int, from string) error {
 	l, err := h.link(ctx, from)
 	if err != nil {
@@ -161,7 +161,7 @@ func (h *Host) makeBridge(ctx context.Context, s Step) error {
 	if !ok {
 		return fault.New(fault.Invalid, "%q is not a stamp", s.Stamp)
 	}
-	parts, err := newBridge(s.Link, s.MAC, s.MTU, HalfMadeGroup(namespace))
+	parts, err := newBridge(s.Link, s.MAC, s.MTU, halfMadeGroup(namespace))
 	if err != nil {
 		return err
 	}
@@ -183,8 +183,8 @@ func (h *Host) stamp(ctx context.Context, l seenLink, stamp string) error {
 	if err := sameOwner(l, stamp); err != nil {
 		return err
 	}
-	// The alias goes first, so that either the group or the alias identifies the
-	// bridge at any time.
+	// Set the alias first, so that the group or the alias identifies the bridge
+	// at any time.
 	if err := h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(stamp))); err != nil {
 		return err
 	}
@@ -225,8 +225,8 @@ func linkHeader(index int) *nl.IfInfomsg {
 
 func absent(err error) bool { return errors.Is(err, unix.ENODEV) }
 
-// unless turns the error done, which means that the work was already done, into
-// success.
+// unless returns err, or nil if err is the error done. That error means that
+// the work was already done.
 func unless(err error, done error) error {
 	if errors.Is(err, done) {
 		return nil

@@ -1,6 +1,6 @@
 //go:build integration
 
-package hostnet_test
+package hostnet
 
 import (
 	"bufio"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"hostler/hostnet"
 	"hostler/hostnet/nettest"
 )
 
@@ -51,12 +50,12 @@ func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
 	h := open(t, n)
 	before := stable(n)
 	session := newSession(t, n, peer)
-	had, err := hostnet.Carry(observe(t, h), "eth0")
+	had, err := Carry(observe(t, h), "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var gaps []time.Duration
-	measure := func(w hostnet.Wanted) {
+	measure := func(w Wanted) {
 		t.Helper()
 		probes := []*probe{newProbe(t, n, "192.0.2.1"), newProbe(t, n, "2001:db8::1")}
 		for _, p := range probes {
@@ -69,9 +68,9 @@ func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
 			gaps = append(gaps, p.stop())
 		}
 	}
-	w := hostnet.Wanted{Namespace: "hostler", NICSettings: map[string]hostnet.NICSettings{"eth0": had}}
+	w := Wanted{Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had}}
 	for i := range conversions {
-		w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
+		w.Bridges = []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 		measure(w)
 		if i == 0 {
 			checkBridged(t, n, change != nil)

@@ -1,6 +1,6 @@
 //go:build integration && failpoint
 
-package hostnet_test
+package hostnet
 
 import (
 	"os"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"hostler/hostnet"
 	"hostler/hostnet/nettest"
 	"hostler/internal/failpoint"
 	"hostler/internal/run"
@@ -43,7 +42,7 @@ func killedAt(t *testing.T, plan string) {
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
 	h := open(t, n)
-	had, err := hostnet.Carry(observe(t, h), "eth0")
+	had, err := Carry(observe(t, h), "eth0")
 	must(t, err)
 	before := stable(n)
 	session := newSession(t, n, peer)
@@ -59,10 +58,10 @@ func killedAt(t *testing.T, plan string) {
 			t.Fatal(err)
 		}
 	}
-	wanted := func(back bool) hostnet.Wanted {
-		w := hostnet.Wanted{Namespace: "hostler", NICSettings: map[string]hostnet.NICSettings{"eth0": had}}
+	wanted := func(back bool) Wanted {
+		w := Wanted{Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had}}
 		if !back {
-			w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
+			w.Bridges = []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 		}
 		return w
 	}
@@ -87,21 +86,21 @@ func killedAt(t *testing.T, plan string) {
 // child bridges the NIC, or gives it back, in a separate process. It reads the
 // original settings from the NIC or from the bridge.
 func child(t *testing.T, namespace string, back bool) {
-	h, err := hostnet.Open(hostnet.Options{NetNS: namespace})
+	h, err := Open(Options{NetNS: namespace})
 	must(t, err)
 	defer h.Close()
-	w := hostnet.Wanted{Namespace: "hostler"}
+	w := Wanted{Namespace: "hostler"}
 	o := observe(t, h)
 	from := "eth0"
 	if back {
 		from = "br-up"
 	} else {
-		w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
+		w.Bridges = []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 	}
-	had, err := hostnet.Carry(o, from)
+	had, err := Carry(o, from)
 	must(t, err)
-	w.NICSettings = map[string]hostnet.NICSettings{"eth0": had}
-	steps, _ := hostnet.Plan(w, o)
+	w.NICSettings = map[string]NICSettings{"eth0": had}
+	steps, _ := Plan(w, o)
 	for _, s := range steps {
 		must(t, h.Apply(t.Context(), s))
 	}

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,12 +46,8 @@ type Host struct {
 // Open opens the network that o selects. Changes need CAP_NET_ADMIN; opening
 // another namespace needs CAP_SYS_ADMIN.
 func Open(o Options) (*Host, error) {
-	if o.Sys == "" {
-		o.Sys = "/sys"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Sys = cmp.Or(o.Sys, "/sys")
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	h := &Host{options: o}
 	err := h.inNamespace(func(ns netns.NsHandle) error {
 		s, err := nl.GetNetlinkSocketAt(ns, netns.None(), unix.NETLINK_ROUTE)
@@ -62,7 +59,8 @@ func Open(o Options) (*Host, error) {
 		_ = s.SetSendTimeout(&timeout)
 		_ = s.SetReceiveTimeout(&timeout)
 		_ = s.SetExtAck(true) // adds the kernel's reason to refusals
-		// Best effort: without CAP_NET_ADMIN the host's limit applies.
+		// The larger buffer needs CAP_NET_ADMIN. Without this capability the host's
+		// limit applies.
 		_ = s.SetReceiveBufferSize(receiveBuffer, true)
 		return nil
 	})

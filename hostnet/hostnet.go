@@ -1,7 +1,8 @@
 // Package hostnet reads and changes the host's links, bridges, addresses and
-// routes over netlink. Observe reads each table in one dump, Plan decides
-// without touching anything, Apply carries out one step. Bridges made here bear
-// a stamp in their alias; hostnet never changes a bridge without it.
+// routes over netlink. Observe reads each table in one dump. Plan decides,
+// without changing anything. Apply carries out one step. Bridges that hostnet
+// makes bear a stamp in their alias; hostnet never changes a bridge without a
+// stamp.
 package hostnet
 
 import (
@@ -20,8 +21,8 @@ type Observed struct {
 // Link is a network device.
 type Link struct {
 	Name string `json:"name"`
-	// Index is the kernel's number of the device; the kernel never reuses it
-	// while the host runs.
+	// Index is the kernel's number of the device. The kernel never reuses a
+	// number while the host runs.
 	Index int `json:"index"`
 	// Kind is the kernel's name for the device type, e.g. bridge, veth, bond,
 	// vlan or tun; empty for hardware.
@@ -37,7 +38,7 @@ type Link struct {
 	// Master is the bridge or bond that the link belongs to.
 	Master     string `json:"master,omitempty"`
 	MasterKind string `json:"master-kind,omitempty"`
-	// Parent is the link that a vlan, macvlan or ipvlan stands on.
+	// Parent is the underlying link of a vlan, macvlan or ipvlan.
 	Parent string `json:"parent,omitempty"`
 	Alias  string `json:"alias,omitempty"`
 	Group  uint32 `json:"group,omitempty"`
@@ -55,16 +56,16 @@ const forever = ^uint32(0)
 // Address is an IP address of a link.
 type Address struct {
 	Link string `json:"link,omitempty"`
-	// Prefix is the address itself with the length of its network.
+	// Prefix is the address itself with the prefix length of its network.
 	Prefix netip.Prefix `json:"prefix"`
-	// Peer is the remote end of a point-to-point address; the prefix length then
-	// belongs to the peer.
+	// Peer is the remote end of a point-to-point address. If it is valid, the
+	// prefix length belongs to the peer.
 	Peer      netip.Addr `json:"peer,omitzero"`
 	Broadcast netip.Addr `json:"broadcast,omitzero"`
 	Scope     uint8      `json:"scope,omitempty"`
 	// NoPrefixRoute means that the kernel adds no route for the network.
 	NoPrefixRoute bool `json:"no-prefix-route,omitempty"`
-	// Valid and Preferred are lifetimes in seconds; 0 and Forever both mean that
+	// Valid and Preferred are lifetimes in seconds; 0 and forever both mean that
 	// the address does not expire.
 	Valid     uint32 `json:"valid,omitempty"`
 	Preferred uint32 `json:"preferred,omitempty"`
@@ -106,15 +107,15 @@ func (r Route) same(b Route) bool {
 		r.Table == b.Table && r.TOS == b.TOS && r.Source == b.Source
 }
 
-// Neighbour is a permanent ARP or NDP entry: the hardware address of an IP
-// address.
+// Neighbour is a permanent ARP or NDP entry, which gives the hardware address
+// of an IP address.
 type Neighbour struct {
 	Link    string     `json:"link,omitempty"`
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac"`
 }
 
-// Link returns the link of that name.
+// Link returns the link with the name, or false.
 func (o Observed) Link(name string) (Link, bool) {
 	i := slices.IndexFunc(o.Links, func(l Link) bool { return l.Name == name })
 	if i < 0 {

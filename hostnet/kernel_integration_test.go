@@ -1,6 +1,6 @@
 //go:build integration
 
-package hostnet_test
+package hostnet
 
 import (
 	"context"
@@ -12,15 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"hostler/hostnet"
 	"hostler/hostnet/nettest"
 	"hostler/internal/fault"
 	"hostler/internal/run"
 )
 
-func open(t testing.TB, n *nettest.Namespace) *hostnet.Host {
+func open(t testing.TB, n *nettest.Namespace) *Host {
 	t.Helper()
-	h, err := hostnet.Open(hostnet.Options{NetNS: n.Path()})
+	h, err := Open(Options{NetNS: n.Path()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +28,10 @@ func open(t testing.TB, n *nettest.Namespace) *hostnet.Host {
 }
 
 // settle plans and applies, and checks that the second plan is empty.
-func settle(t testing.TB, h *hostnet.Host, w hostnet.Wanted) []hostnet.Step {
+func settle(t testing.TB, h *Host, w Wanted) []Step {
 	t.Helper()
 	o := observe(t, h)
-	steps, problems := hostnet.Plan(w, o)
+	steps, problems := Plan(w, o)
 	if len(problems) > 0 {
 		t.Fatalf("problems: %v", problems)
 	}
@@ -41,13 +40,13 @@ func settle(t testing.TB, h *hostnet.Host, w hostnet.Wanted) []hostnet.Step {
 			t.Fatal(err)
 		}
 	}
-	if again, problems := hostnet.Plan(w, observe(t, h)); len(again)+len(problems) > 0 {
+	if again, problems := Plan(w, observe(t, h)); len(again)+len(problems) > 0 {
 		t.Fatalf("the second plan is %v, problems %v, after %v", again, problems, steps)
 	}
 	return steps
 }
 
-func observe(t testing.TB, h *hostnet.Host) hostnet.Observed {
+func observe(t testing.TB, h *Host) Observed {
 	t.Helper()
 	o, err := h.Observe(t.Context())
 	if err != nil {
@@ -71,8 +70,8 @@ func stable(n *nettest.Namespace) string {
 	return strings.Join(kept, "\n")
 }
 
-func lan() hostnet.Bridge {
-	return hostnet.Bridge{Name: "br-lan", UID: "u1", MTU: 1400, Addresses: []netip.Prefix{
+func lan() Bridge {
+	return Bridge{Name: "br-lan", UID: "u1", MTU: 1400, Addresses: []netip.Prefix{
 		netip.MustParsePrefix("10.20.0.1/24"), netip.MustParsePrefix("fd00:20::1/64"),
 	}}
 }
@@ -85,7 +84,7 @@ func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 	n.IP("link add other type bridge")
 	n.IP("link set other up")
 	h := open(t, n)
-	w := hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{lan()}}
+	w := Wanted{Namespace: "hostler", Bridges: []Bridge{lan()}}
 	w.Bridges[0].MTU, w.Bridges[0].Guests = 2000, []string{"veth1", "other", "gone"}
 	settle(t, h, w)
 	for _, drift := range []string{"link del br-lan", "link set veth1 nomaster"} {
@@ -100,7 +99,7 @@ func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 	}
 	// A port that disappeared before the step is ignored; another kind of device
 	// is an error.
-	step := hostnet.Step{Op: hostnet.Rejoin, UID: "u1", Link: "gone", Bridge: "br-lan"}
+	step := Step{Op: Rejoin, UID: "u1", Link: "gone", Bridge: "br-lan"}
 	if err := h.Apply(t.Context(), step); err != nil {
 		t.Error(err)
 	}
@@ -119,10 +118,10 @@ func TestBridgeIsMadeKeptAndRemoved(t *testing.T) {
 	n.IP("route add 198.51.100.0/24 via 172.17.0.9 dev docker0")
 	before := stable(n)
 	h := open(t, n)
-	w := hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{lan()}}
+	w := Wanted{Namespace: "hostler", Bridges: []Bridge{lan()}}
 	settle(t, h, w)
 	shown := n.IP("-d link show br-lan")
-	for _, want := range []string{"stp_state 0", "forward_delay 0", "mtu 1400", "alias hostler:hostler:u1", hostnet.MAC("hostler:hostler:u1"), "<NO-CARRIER,BROADCAST,MULTICAST,UP>"} {
+	for _, want := range []string{"stp_state 0", "forward_delay 0", "mtu 1400", "alias hostler:hostler:u1", bridgeMAC("hostler:hostler:u1"), "<NO-CARRIER,BROADCAST,MULTICAST,UP>"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in %s", want, shown)
 		}
@@ -161,14 +160,14 @@ func TestForeignBridgeOfTheNameIsLeft(t *testing.T) {
 	n.IP("link add br-lan type bridge")
 	h := open(t, n)
 	before := stable(n)
-	steps, problems := hostnet.Plan(hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{lan()}}, observe(t, h))
+	steps, problems := Plan(Wanted{Namespace: "hostler", Bridges: []Bridge{lan()}}, observe(t, h))
 	if len(steps) > 0 || len(problems) != 1 || !fault.Is(problems[0].Err, fault.Conflict) {
 		t.Errorf("steps %v, problems %v", steps, problems)
 	}
-	for _, s := range []hostnet.Step{
-		{Op: hostnet.RemoveBridge, Link: "br-lan", Stamp: "hostler:hostler:u1"},
-		{Op: hostnet.StampBridge, Link: "br-lan", Stamp: "hostler:hostler:u1"},
-		{Op: hostnet.MakeBridge, Link: "br-lan", Stamp: "hostler:hostler:u1", MAC: "02:00:00:00:00:01"},
+	for _, s := range []Step{
+		{Op: RemoveBridge, Link: "br-lan", Stamp: "hostler:hostler:u1"},
+		{Op: StampBridge, Link: "br-lan", Stamp: "hostler:hostler:u1"},
+		{Op: MakeBridge, Link: "br-lan", Stamp: "hostler:hostler:u1", MAC: "02:00:00:00:00:01"},
 	} {
 		if err := h.Apply(t.Context(), s); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", s, err)
@@ -184,15 +183,15 @@ func TestApplyTwice(t *testing.T) {
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
 	h := open(t, n)
-	w := hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}}
+	w := Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}}
 	o := observe(t, h)
-	had, err := hostnet.Carry(o, "eth0")
+	had, err := Carry(o, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.NICSettings = map[string]hostnet.NICSettings{"eth0": had}
+	w.NICSettings = map[string]NICSettings{"eth0": had}
 	for range 2 {
-		steps, _ := hostnet.Plan(w, observe(t, h))
+		steps, _ := Plan(w, observe(t, h))
 		for _, s := range steps {
 			for range 2 {
 				if err := h.Apply(t.Context(), s); err != nil {
@@ -200,7 +199,7 @@ func TestApplyTwice(t *testing.T) {
 				}
 			}
 		}
-		if again, _ := hostnet.Plan(w, observe(t, h)); len(again) > 0 {
+		if again, _ := Plan(w, observe(t, h)); len(again) > 0 {
 			t.Errorf("the second plan is %v", again)
 		}
 		w.Bridges = nil
@@ -235,16 +234,16 @@ func TestWatchWakes(t *testing.T) {
 	n := nettest.New(t)
 	h := open(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
-	links, err := h.Watch(ctx, hostnet.Network)
+	links, err := h.Watch(ctx, Network)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := h.Watch(ctx, hostnet.Firewall)
+	tables, err := h.Watch(ctx, Firewall)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		wakes <-chan hostnet.Wake
+		wakes <-chan Wake
 		do    func()
 	}{
 		{links, func() { n.IP("link add br0 type bridge") }},
@@ -271,7 +270,7 @@ func TestWatchWakes(t *testing.T) {
 	}
 }
 
-func drain(wakes <-chan hostnet.Wake) {
+func drain(wakes <-chan Wake) {
 	for {
 		select {
 		case <-wakes:
@@ -286,7 +285,7 @@ func drain(wakes <-chan hostnet.Wake) {
 func TestChurn(t *testing.T) {
 	n := nettest.New(t)
 	h := open(t, n)
-	w := hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{lan()}}
+	w := Wanted{Namespace: "hostler", Bridges: []Bridge{lan()}}
 	settle(t, h, w)
 	ctx, cancel := context.WithCancel(t.Context())
 	script := `while :; do i=0; while [ $i -lt 120 ]; do echo link add c$i type bridge; i=$((i+1)); done; i=0; while [ $i -lt 120 ]; do echo link del c$i; i=$((i+1)); done; done | ip -batch -`
@@ -316,7 +315,7 @@ func TestChurn(t *testing.T) {
 			continue
 		}
 		most = max(most, len(o.Links))
-		if steps, problems := hostnet.Plan(w, o); len(steps)+len(problems) > 0 {
+		if steps, problems := Plan(w, o); len(steps)+len(problems) > 0 {
 			t.Fatalf("planned %v, %v while others changed", steps, problems)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Listening returns the host's listening sockets, e.g. tcp/80, from the folder
-// /proc/net. Unreadable files are skipped, because the result serves only warnings.
+// Listening returns the protocols and ports of the host's listening sockets,
+// e.g. tcp/80. dir is the folder /proc/net. Unreadable files are skipped,
+// because the result serves only warnings.
 func Listening(dir string) map[string]bool {
 	all := map[string]bool{}
 	for name, waits := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} { // the kernel's TCP_LISTEN and TCP_CLOSE

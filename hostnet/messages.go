@@ -17,7 +17,8 @@ func textAttribute(kind int, s string) nl.NetlinkRequestData {
 	return nl.NewRtAttr(kind, nl.ZeroTerminated(s))
 }
 
-// bridgeInfo sets the listed numeric attributes of a bridge to 0.
+// bridgeInfo returns the attribute that sets the listed numeric attributes of a
+// bridge to 0.
 func bridgeInfo(zero ...int) nl.NetlinkRequestData {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
@@ -28,7 +29,7 @@ func bridgeInfo(zero ...int) nl.NetlinkRequestData {
 	return info
 }
 
-// reversePathInfo sets the IPv4 rp_filter of a link.
+// reversePathInfo returns the attribute that sets the IPv4 rp_filter of a link.
 func reversePathInfo(value uint32) nl.NetlinkRequestData {
 	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
 	spec.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil).AddRtAttr(reversePath, nl.Uint32Attr(value))
@@ -61,7 +62,7 @@ func addressMessage(index int, a Address) []nl.NetlinkRequestData {
 	family, flags := unix.AF_INET, uint32(0)
 	if local.Is6() {
 		// The address is known to belong to this host, so skip duplicate address
-		// detection, which would make it unusable for a second.
+		// detection, which would make the address unusable for a second.
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
 	}
 	if a.NoPrefixRoute {

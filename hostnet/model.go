@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,8 @@ func (o Observed) clone() Observed {
 	}
 }
 
-// change applies the step's effect to the model, as far as plans depend on it.
+// change applies the effects of the step to the model, as far as plans depend
+// on these effects.
 func (o *Observed) change(s Step) {
 	edit := func(name string, f func(l *Link)) {
 		if i := slices.IndexFunc(o.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
@@ -23,9 +25,7 @@ func (o *Observed) change(s Step) {
 	switch s.Op {
 	case MakeBridge:
 		l := Link{Name: s.Link, Kind: "bridge", Alias: s.Stamp, MAC: s.MAC, MTU: s.MTU}
-		if l.MTU == 0 {
-			l.MTU = DefaultMTU
-		}
+		l.MTU = cmp.Or(l.MTU, DefaultMTU)
 		o.Links = append(o.Links, l)
 	case StampBridge, ClaimBridge:
 		edit(s.Link, func(l *Link) { l.Alias, l.Group = s.Stamp, 0 })
@@ -90,7 +90,8 @@ func (o *Observed) remove(link string) {
 	o.Neighbours = filter(o.Neighbours, func(n Neighbour) bool { return n.Link != link })
 }
 
-// connected returns the route that the kernel adds for an address's network.
+// connected returns the route that the kernel adds for an address's network, or
+// false if it adds none.
 func connected(a Address) (Route, bool) {
 	if a.NoPrefixRoute || a.Peer.IsValid() || a.Prefix.IsSingleIP() || a.Prefix.Addr().IsLinkLocalUnicast() {
 		return Route{}, false

@@ -42,8 +42,8 @@ func (h *Host) Observe(ctx context.Context) (Observed, error) {
 	}
 	slices.SortFunc(o.Links, func(a, b Link) int { return a.Index - b.Index })
 
-	// A link created after the first dump has no name here, so its entries are
-	// left out; the next Observe sees them.
+	// A link created after the first dump has no name here. Its addresses, routes
+	// and neighbours are left out; the next Observe sees them.
 	addresses, err := dump(ctx, h, unix.RTM_GETADDR, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC), parseAddress)
 	if err != nil {
 		return Observed{}, fmt.Errorf("cannot list addresses: %w", err)
@@ -76,14 +76,14 @@ func (h *Host) Observe(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
-// wireless looks in sysfs, because netlink reports wireless devices only in
-// events.
+// wireless reports whether the link is wireless. It looks in sysfs, because
+// netlink reports wireless devices only in events.
 func (h *Host) wireless(link string) bool {
 	_, err := os.Stat(filepath.Join(h.options.Sys, "class/net", link, "phy80211"))
 	return err == nil
 }
 
-// dump reads a whole table; parse returns false for entries to skip.
+// dump reads all entries of a table. parse returns false for an entry to skip.
 func dump[T any](ctx context.Context, h *Host, ask, answer uint16, header nl.NetlinkRequestData, parse func([]byte) (T, bool)) ([]T, error) {
 	for try := 1; ; try++ {
 		messages, err := h.request(ctx, ask, unix.NLM_F_DUMP, answer, header)
@@ -136,7 +136,8 @@ const (
 
 // awaitLocal waits, for at most localWait, until the kernel accepts packets to
 // an IPv6 address of the link. The kernel adds the local route some time after
-// the address; until then the address must also stay on its previous link.
+// the address. Until the route exists, the address must also stay on its
+// previous link.
 func (h *Host) awaitLocal(ctx context.Context, link string, local netip.Addr) {
 	l, err := h.link(ctx, link)
 	if err != nil || !local.Is6() {

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's fixed headers (linux/rtnetlink.h, linux/if_addr.h, linux/neighbour.h).
+// The sizes of the kernel's fixed headers (linux/rtnetlink.h, linux/if_addr.h,
+// linux/neighbour.h).
 const (
 	sizeIfInfo = unix.SizeofIfInfomsg
 	sizeIfAddr = unix.SizeofIfAddrmsg
 	sizeRoute  = unix.SizeofRtMsg
 	sizeNeigh  = 12
 
-	flagCloned     = 0x200 // RTM_F_CLONED: a cache entry
+	flagCloned     = 0x200 // RTM_F_CLONED, set in cache entries
 	attributeNHID  = 30    // RTA_NH_ID
 	attributeProto = 0x3fff
 	bridgeSTP      = 5 // IFLA_BR_STP_STATE
@@ -47,7 +48,7 @@ type seenNeighbour struct {
 	state uint16
 }
 
-// attributes calls f for each attribute and stops at a malformed rest.
+// attributes calls f for each attribute, up to the first malformed attribute.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		length := int(binary.NativeEndian.Uint16(b))
@@ -245,8 +246,8 @@ func parseRoute(m []byte) (seenRoute, bool) {
 		}
 	})
 	r.Destination = netip.PrefixFrom(destination, bits)
-	// Skip routes that follow from others: cache entries, the kernel's table of
-	// local addresses, redirects.
+	// Skip routes that the kernel derives itself, which are cache entries, its
+	// table of local addresses and redirects.
 	plain := r.Type == unix.RTN_UNICAST && flags&flagCloned == 0 && r.Table != unix.RT_TABLE_LOCAL && r.Protocol != unix.RTPROT_REDIRECT
 	return r, plain && r.Destination.IsValid()
 }

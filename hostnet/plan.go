@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,9 +11,10 @@ import (
 )
 
 // Plan returns the steps from the observed to the wanted state, and the
-// problems that prevent parts of it. It is pure, and returns no steps if the
-// states agree. NICs that no bridge wants any more come first and unwanted
-// bridges last, so that addresses are always added before they are deleted.
+// problems that prevent parts of the wanted state. It is pure. It returns no
+// steps if the states agree. The steps for NICs that no bridge wants any more
+// come first and the steps for unwanted bridges last, so that addresses are
+// always added before they are deleted.
 func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 	p := &planner{w: w, o: o.clone()}
 	for _, nic := range slices.Sorted(maps.Keys(p.allNICSettings())) {
@@ -29,10 +31,7 @@ func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 	}
 	for _, l := range slices.Clone(p.o.Links) {
 		if p.ours(l) && !slices.ContainsFunc(w.Bridges, func(b Bridge) bool { return b.Name == l.Name }) {
-			stamp := l.Alias
-			if stamp == "" {
-				stamp = Stamp(w.Namespace, "half-made")
-			}
+			stamp := cmp.Or(l.Alias, Stamp(w.Namespace, "half-made"))
 			_, uid, _ := ParseStamp(stamp)
 			p.do(Step{Op: RemoveBridge, UID: uid, Link: l.Name, Stamp: stamp, Cuts: p.o.Ports(l.Name)})
 		}
@@ -55,7 +54,7 @@ func (p *planner) do(s Step) {
 }
 
 func (p *planner) problem(b Bridge, err error) {
-	p.problems = append(p.problems, Problem{UID: b.UID, Bridge: b.Name, Err: err})
+	p.problems = append(p.problems, Problem{UID: b.UID, Err: err})
 }
 
 // ours reports whether the link is a bridge of our namespace, stamped or half
@@ -68,7 +67,7 @@ func Ours(namespace string, l Link) bool {
 		return false
 	}
 	if l.Alias == "" {
-		return l.Group == HalfMadeGroup(namespace)
+		return l.Group == halfMadeGroup(namespace)
 	}
 	of, _, ok := ParseStamp(l.Alias)
 	return ok && of == namespace
@@ -88,7 +87,7 @@ func (p *planner) bridge(b Bridge) {
 	ports := p.ports(b)
 	guarded := len(ports) > 0
 	stamp := Stamp(p.w.Namespace, b.UID)
-	mac, mtu := MAC(stamp), b.MTU
+	mac, mtu := bridgeMAC(stamp), b.MTU
 	if len(ports) > 0 {
 		if ports[0].had.MAC != "" {
 			mac = ports[0].had.MAC
@@ -129,8 +128,8 @@ func (p *planner) bridge(b Bridge) {
 	for _, port := range ports {
 		p.enslave(b, port)
 	}
-	// A bridge lowers its MTU to the smallest among its ports, unless the MTU is
-	// set again afterwards.
+	// A bridge lowers its MTU to the smallest MTU of its ports. Set the MTU
+	// again, after which the bridge keeps it.
 	for _, port := range ports {
 		if now, _ := p.o.Link(b.Name); mtu != 0 && now.MTU != mtu {
 			step(Step{Op: SetMTU, MTU: mtu, Guarded: true})
@@ -152,7 +151,8 @@ func (p *planner) bridge(b Bridge) {
 	p.reversePath(b.UID, b.Name, value, guarded)
 }
 
-// checkBridge returns the reason why the bridge cannot be made or taken over.
+// checkBridge returns the reason why the bridge cannot be made or changed, or
+// nil. l is the link with the bridge's name, if exists is true.
 func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	if b.Name == "" || len(b.Name) > maxName || strings.ContainsAny(b.Name, "/ \t\n:") || b.Name == "." || b.Name == ".." {
 		return fault.New(fault.Invalid, "cannot make bridge %q: the name of a network device has 1 to %d characters, no space, slash or colon", b.Name, maxName)
@@ -176,7 +176,7 @@ func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	return nil
 }
 
-// addresses returns the declared addresses and those of the ports.
+// addresses returns the declared addresses and the addresses of the ports.
 func (b Bridge) addresses(ports []port) []Address {
 	var all []Address
 	for _, prefix := range b.Addresses {
@@ -213,8 +213,8 @@ func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 	}
 }
 
-// isOnlyBearer reports whether a NIC, which cannot get its address back now,
-// had the address, and no other link bears it.
+// isOnlyBearer reports whether the address belonged to a NIC and no link other
+// than a.Link bears it. The NIC cannot get its address back now.
 func (p *planner) isOnlyBearer(a Address) bool {
 	for _, had := range p.w.NICSettings {
 		if slices.ContainsFunc(had.Addresses, a.same) {

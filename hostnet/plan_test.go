@@ -202,9 +202,9 @@ func TestConflicts(t *testing.T) {
 // undeclared bridge is removed, and the step names the guests that it cuts off.
 func TestHalfMadeAndUndeclared(t *testing.T) {
 	o := Observed{Links: []Link{
-		{Name: "br-a", Kind: "bridge", Group: HalfMadeGroup("hostler"), MAC: MAC("hostler:hostler:u"), Up: true, MTU: 1500},
+		{Name: "br-a", Kind: "bridge", Group: halfMadeGroup("hostler"), MAC: bridgeMAC("hostler:hostler:u"), Up: true, MTU: 1500},
 		{Name: "br-b", Kind: "bridge", Alias: "hostler:hostler:gone", MTU: 1500},
-		{Name: "br-c", Kind: "bridge", Group: HalfMadeGroup("hostler"), MTU: 1500},
+		{Name: "br-c", Kind: "bridge", Group: halfMadeGroup("hostler"), MTU: 1500},
 		{Name: "br-d", Kind: "bridge", Alias: "hostler:second:u", MTU: 1500},
 		{Name: "veth1", Kind: "veth", Master: "br-b", MasterKind: "bridge"},
 	}}
@@ -315,7 +315,7 @@ func drawHost(t *rapid.T) Observed {
 		case 0:
 			l.Alias = "hostler:hostler:u" + name
 		case 1:
-			l.Group = HalfMadeGroup("hostler")
+			l.Group = halfMadeGroup("hostler")
 		case 2:
 			l.Alias = "hostler:second:u"
 		}

@@ -7,14 +7,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// port is a host NIC that is under a bridge or shall be.
+// port is a host NIC that is, or will be, under a bridge.
 type port struct {
 	name string
 	had  NICSettings
 }
 
 // refusal returns the reason why a link must not be put under a bridge, or nil.
-// A missing link gives a NotReady error, everything else a NeedsOperator error.
+// The error for a missing link is NotReady; all other errors are NeedsOperator.
 // The link may already be under a bridge of the namespace.
 func refusal(namespace string, o Observed, nic string) error {
 	l, ok := o.Link(nic)
@@ -50,9 +50,9 @@ func missing(nic string) error {
 	return fault.New(fault.NotReady, "cannot bridge: there is no network device %s", nic)
 }
 
-// ports returns the host NICs that can be under the bridge. A missing NIC is
-// included if a record shows that it was there: its addresses stay on the
-// bridge until it returns.
+// ports returns the declared host NICs that can be under the bridge. It
+// includes a missing NIC that was under the bridge according to the records,
+// because the NIC's addresses stay on the bridge until the NIC returns.
 func (p *planner) ports(b Bridge) []port {
 	var ports []port
 	for _, nic := range b.Ports {
@@ -87,7 +87,8 @@ func (p *planner) ports(b Bridge) []port {
 	return ports
 }
 
-// otherBridge names another bridge that wants the NIC and precedes b.
+// otherBridge returns the name of another bridge that wants the NIC and
+// precedes b by name, or "".
 func (p *planner) otherBridge(b Bridge, nic string) string {
 	for _, other := range p.w.Bridges {
 		if other.Name < b.Name && slices.Contains(other.Ports, nic) {
@@ -120,10 +121,10 @@ func (p *planner) enslave(b Bridge, port port) {
 	}
 }
 
-// move gives the link to the routes of a NIC, and removes its routes and
-// addresses from all other links. Each route is added to the new link before it
-// is deleted from the old, and the addresses go last, so packets have a route
-// at any time.
+// move moves the routes of a NIC to another link, and removes the NIC's routes
+// and addresses from all other links. It adds each route to the new link before
+// deleting it from the old link, and deletes the addresses last. So packets
+// have a route at any time.
 func (p *planner) move(uid string, port port, to string) {
 	p.moveRoutes(uid, port, to)
 	for _, a := range port.had.Addresses {
@@ -135,8 +136,8 @@ func (p *planner) move(uid string, port port, to string) {
 	}
 }
 
-// places returns the links other than to that may bear the NIC's addresses or
-// routes.
+// places returns the names of the links that may bear the NIC's addresses or
+// routes, except the link named by to.
 func (p *planner) places(port port, to string) []string {
 	places := []string{port.name}
 	for _, l := range p.o.Links {
@@ -155,8 +156,8 @@ func (p *planner) moveRoutes(uid string, port port, to string) {
 			p.do(Step{Op: AddNeighbour, UID: uid, Link: to, Neighbour: &n, Guarded: true})
 		}
 	}
-	// Directly connected routes come before routes through gateways in those
-	// networks.
+	// Routes to directly connected networks come first, because the gateways of
+	// the other routes are in such networks.
 	routes := slices.Clone(port.had.Routes)
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		switch {
@@ -204,21 +205,21 @@ func (p *planner) allNICSettings() map[string]NICSettings {
 // pairs and taps.
 func hostNIC(l Link) bool { return l.Kind == "" || l.Kind == "vlan" || l.Kind == "bond" }
 
-// guestPort reports whether a link can be the host's end of a guest's
-// interface.
+// guestPort reports whether the link is of a kind that serves as the host's end
+// of a guest's interface.
 func guestPort(l Link) bool { return l.Kind == "veth" || l.Kind == "tun" }
 
 // rejoin puts a guest's port back under its bridge. It skips a port without
-// carrier: nothing uses its far end, so its creator is about to connect or
-// remove it.
+// carrier. Nothing uses the far end of such a port, so its creator is about to
+// connect or remove it.
 func (p *planner) rejoin(b Bridge, name string) {
 	if l, ok := p.o.Link(name); ok && guestPort(l) && l.Carrier && l.Master != b.Name {
 		p.do(Step{Op: Rejoin, UID: b.UID, Link: name, Bridge: b.Name})
 	}
 }
 
-// giveBack takes a NIC that no bridge wants from our bridge and returns its
-// addresses and routes to it.
+// giveBack takes a NIC that no bridge wants from under our bridge, and gives
+// the NIC its addresses and routes back.
 func (p *planner) giveBack(nic string) {
 	if slices.ContainsFunc(p.w.Bridges, func(b Bridge) bool { return slices.Contains(b.Ports, nic) }) {
 		return
@@ -239,10 +240,9 @@ func (p *planner) giveBack(nic string) {
 	for _, a := range had.Addresses {
 		p.addAddress(uid, nic, a, true)
 	}
-	// The NIC stays under the bridge until the routes have moved: until then
-	// packets can leave through either link. The bridge keeps its addresses
-	// until the NIC has left, because a bridge without addresses accepts no
-	// packets.
+	// The NIC stays under the bridge until the routes have moved. Packets can
+	// leave through either link meanwhile. The bridge keeps its addresses until
+	// the NIC has left, because a bridge without addresses accepts no packets.
 	from := port{nic, had}
 	if l.Master != "" {
 		p.reversePath(uid, l.Master, loose, true)
@@ -280,8 +280,9 @@ func (p *planner) connect(b Bridge, wanted []Address, guarded bool) {
 	}
 }
 
-// A loose filter accepts packets as long as any route leads back. While routes
-// move between links, the route back may be on the other link.
+// A strict filter accepts a packet only if the route back to its source uses
+// the same link. A loose filter accepts any route back. While routes move
+// between links, the route back may use the other link.
 const (
 	strict = 1
 	loose  = 2

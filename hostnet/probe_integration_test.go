@@ -1,6 +1,6 @@
 //go:build integration
 
-package hostnet_test
+package hostnet
 
 import (
 	"encoding/binary"

@@ -23,8 +23,9 @@ const (
 	useFlag  = 1 // NTF_USE
 )
 
-// Way returns the link through which packets to an address leave, and their
-// gateway; the gateway is invalid if the address is directly on the link.
+// Way returns the link through which packets to an address leave, and the
+// gateway of these packets. The gateway is invalid if the address is directly
+// on the link.
 func (h *Host) Way(ctx context.Context, to netip.Addr) (link string, gateway netip.Addr, err error) {
 	family := unix.AF_INET
 	if to.Is6() {
@@ -83,7 +84,8 @@ func (h *Host) Resolve(ctx context.Context, link string, neighbour netip.Addr) e
 		case state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, !asked.IsZero() && state&unix.NUD_REACHABLE != 0:
 			return nil
 		case asked.IsZero() && known.MAC != "" && state&unix.NUD_FAILED == 0:
-			// Probe a cached address now instead of on its next use.
+			// Probe a cached hardware address now. The kernel would do so only at its
+			// next use.
 			if err := h.setNeighbour(ctx, l.Index, known, unix.NUD_PROBE); err != nil {
 				return fmt.Errorf("cannot ask %s on %s: %w", neighbour, link, err)
 			}
@@ -205,7 +207,7 @@ func (h *Host) inside(f func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- h.inNamespace(func(ns netns.NsHandle) error {
 			if err := netns.Set(ns); err != nil {
 				return err

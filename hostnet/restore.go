@@ -1,16 +1,18 @@
 package hostnet
 
 import (
+	"cmp"
 	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// Restore returns the steps that bring the touched links from the state now
-// back to the state before. Links that other programs created meanwhile stay,
-// and so does everything on untouched links. A new bridge of the namespace is
-// removed unless guests have joined it. Restore is pure and works from any
-// intermediate state; callers repeat it until it returns no steps.
+// Restore returns the steps that bring the touched links back to an earlier
+// state. before is this state, and now is the present state. Links that other
+// programs created meanwhile stay, and untouched links lose nothing. A new
+// bridge of the namespace is removed unless guests have joined it. Restore is
+// pure and works from any intermediate state; callers repeat it until it
+// returns no steps.
 func Restore(namespace string, before, now Observed, touched []string) []Step {
 	r := restorer{planner: planner{w: Wanted{Namespace: namespace}, o: now.clone()}, before: before, touched: touched}
 	for _, was := range before.Links {
@@ -33,7 +35,7 @@ func Restore(namespace string, before, now Observed, touched []string) []Step {
 	}
 	for _, was := range before.Links {
 		if is, ok := r.o.Link(was.Name); ok && r.touches(was.Name) {
-			if is.MTU != was.MTU { // a bridge adapts to its ports
+			if is.MTU != was.MTU { // a bridge adapts its MTU to its ports
 				r.do(Step{Op: SetMTU, Link: was.Name, MTU: was.MTU, Guarded: true})
 			}
 			r.reversePath("", was.Name, was.ReversePath, true)
@@ -75,7 +77,7 @@ func (r *restorer) link(was Link) {
 	}
 }
 
-// bear adds the addresses, neighbours and routes that a link had.
+// bear adds the addresses, neighbours and routes that a link had before.
 func (r *restorer) bear(link string) {
 	if _, there := r.o.Link(link); !there {
 		return
@@ -94,8 +96,9 @@ func (r *restorer) bear(link string) {
 	r.addRoutes(link, had)
 }
 
-// addRoutes adds the directly connected routes first, then the routes whose
-// gateway is in such a network.
+// addRoutes adds the neighbours and routes in had that the link lacks. Directly
+// connected routes come first, because the gateways of the other routes are in
+// such networks.
 func (r *restorer) addRoutes(link string, had NICSettings) {
 	for _, n := range had.Neighbours {
 		n.Link = link
@@ -121,7 +124,7 @@ func (r *restorer) extra(a Address) bool {
 		return false
 	}
 	if was, _ := r.before.Link(a.Link); a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast() {
-		return was.Master != "" // on other links the kernel adds it itself
+		return was.Master != "" // the kernel adds the link-local address of a link without a master
 	}
 	return a.Permanent() || slices.ContainsFunc(r.before.Addresses, had)
 }
@@ -131,9 +134,9 @@ func (r *restorer) dropRoutes(link string) {
 		if slices.ContainsFunc(r.before.RoutesOf(link), route.same) || route.Complex != "" || route.Protocol == unix.RTPROT_RA {
 			continue
 		}
-		// The kernel deletes its own routes with their addresses. Delete early
-		// only the routes of extra addresses: they compete with the route over
-		// the link that gets the address back.
+		// The kernel deletes its own routes with their addresses. Delete early only
+		// the kernel's routes of extra addresses, because these compete with the
+		// route over the link that gets the address back.
 		if route.Protocol == protoKernel && !slices.ContainsFunc(r.o.AddressesOf(link), func(a Address) bool {
 			own, ok := connected(a)
 			return ok && r.extra(a) && route.same(own)
@@ -145,7 +148,8 @@ func (r *restorer) dropRoutes(link string) {
 	}
 }
 
-// master takes a link from a bridge of ours or puts it under one.
+// master takes a link from under our bridge or puts it under our bridge, as it
+// was before.
 func (r *restorer) master(was Link) {
 	is, there := r.o.Link(was.Name)
 	if !there || !r.touches(was.Name) || is.Master == was.Master {
@@ -179,15 +183,13 @@ func (r *restorer) dropAddresses(link string) {
 	}
 }
 
-// dropBridge removes a bridge that the change created.
+// dropBridge removes a bridge that the change created, unless the bridge has
+// ports.
 func (r *restorer) dropBridge(name string) {
 	l, there := r.o.Link(name)
 	if _, was := r.before.Link(name); !there || was || !r.ours(l) || len(r.o.Ports(name)) > 0 {
 		return
 	}
-	stamp := l.Alias
-	if stamp == "" {
-		stamp = Stamp(r.w.Namespace, "half-made")
-	}
+	stamp := cmp.Or(l.Alias, Stamp(r.w.Namespace, "half-made"))
 	r.do(Step{Op: RemoveBridge, Link: name, Stamp: stamp, Guarded: true})
 }

@@ -1,5 +1,5 @@
 //go:build integration && !long
 
-package hostnet_test
+package hostnet
 
 const long = false

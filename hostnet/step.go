@@ -12,8 +12,8 @@ type Op string
 const (
 	MakeBridge  Op = "make-bridge"
 	StampBridge Op = "stamp-bridge"
-	// ClaimBridge stamps a bridge without an alias that has the step's MAC; the
-	// caller knows that the bridge is its own.
+	// ClaimBridge stamps a bridge that has the step's MAC and no alias. The
+	// caller knows that the bridge is hostler's.
 	ClaimBridge  Op = "claim-bridge"
 	TuneBridge   Op = "tune-bridge" // no spanning tree, no forward delay
 	RemoveBridge Op = "remove-bridge"
@@ -22,16 +22,16 @@ const (
 	SetUp        Op = "set-up"
 	Enslave      Op = "enslave"
 	Release      Op = "release"
-	// Rejoin puts a guest's port back under Bridge. A missing port is success:
-	// the guest has ended.
+	// Rejoin puts a guest's port back under Bridge. It succeeds for a missing
+	// port, because then the guest has ended.
 	Rejoin        Op = "rejoin"
 	AddAddress    Op = "add-address"
 	DeleteAddress Op = "delete-address"
 	AddRoute      Op = "add-route"
 	DeleteRoute   Op = "delete-route"
 	AddNeighbour  Op = "add-neighbour"
-	// LearnNeighbours copies the neighbours of the link Bridge to Link, so that
-	// no traffic waits for their resolution.
+	// LearnNeighbours copies the neighbours of the link named in Bridge to the
+	// link named in Link, so that no traffic waits for their resolution.
 	LearnNeighbours Op = "learn-neighbours"
 	// SetReversePath sets IPv4's rp_filter.
 	SetReversePath Op = "set-reverse-path"
@@ -41,12 +41,13 @@ const (
 // at the first failure; steps of different UIDs do not depend on each other.
 type Step struct {
 	Op Op `json:"op"`
-	// UID is the network that the step belongs to.
+	// UID is the uid of the network that the step belongs to.
 	UID  string `json:"uid"`
 	Link string `json:"link"`
-	// Bridge is the master of Enslave, Rejoin and Release, the source of LearnNeighbours.
+	// Bridge is the master of Enslave, Rejoin and Release, or the source of
+	// LearnNeighbours.
 	Bridge string `json:"bridge,omitempty"`
-	// Heir is the link that bears a deleted address afterwards.
+	// Heir is the link that bears the address after DeleteAddress, or "".
 	Heir      string     `json:"heir,omitempty"`
 	Stamp     string     `json:"stamp,omitempty"`
 	MAC       string     `json:"mac,omitempty"`
@@ -123,7 +124,6 @@ func (r Route) String() string {
 // Problem is the reason why a network cannot be brought, wholly or partly, to
 // its wanted state. Its error has a kind of package fault.
 type Problem struct {
-	UID    string
-	Bridge string
-	Err    error
+	UID string
+	Err error
 }

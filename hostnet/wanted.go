@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Wanted is the whole wanted state: Plan removes bridges stamped with the
+// Wanted is the whole wanted state. Plan removes bridges stamped with the
 // namespace that are not among Bridges.
 type Wanted struct {
 	Namespace string
 	Bridges   []Bridge
-	// NICSettings holds the original settings (see Carry) of every host NIC
-	// that is or was under one of our bridges. A NIC listed here that no bridge
-	// wants gets them back. The caller stores the entry durably before the
+	// NICSettings holds the original settings (see Carry) of every host NIC that
+	// is or was under one of our bridges. A NIC listed here that no bridge wants
+	// gets its settings back. The caller stores the entry durably before the
 	// first step, and drops it when a plan without the NIC is empty.
 	NICSettings map[string]NICSettings
 	// NICs names links that are known to belong to the host, whatever their
@@ -27,21 +27,22 @@ type Wanted struct {
 // Bridge is a wanted bridge.
 type Bridge struct {
 	Name string
-	// UID is the identity of the network, part of the stamp.
+	// UID is the uid of the network, which is part of the stamp.
 	UID       string
 	Addresses []netip.Prefix
-	// MTU is in bytes; 0 takes the first port's MTU, or else the kernel's
-	// default.
+	// MTU is in bytes; 0 means the MTU of the first port, or the kernel's default
+	// if there is no port.
 	MTU int
 	// Ports are the host NICs to put under the bridge.
 	Ports []string
-	// Guests are the host's ends of guests' interfaces. Their creators do not
-	// put them back after they leave the bridge or after the bridge is deleted.
+	// Guests are the host's ends of guests' interfaces. Plan puts them back under
+	// the bridge, because their creators do not after an interface has left the
+	// bridge or the bridge was deleted.
 	Guests []string
 }
 
-// NICSettings holds a NIC's own settings, which the bridge above it bears in
-// its place.
+// NICSettings holds a NIC's own settings, which the bridge over the NIC bears
+// instead.
 type NICSettings struct {
 	MAC string `json:"mac"`
 	MTU int    `json:"mtu"`
@@ -54,7 +55,7 @@ type NICSettings struct {
 
 const stampPrefix = "hostler:"
 
-// Stamp is the alias that a bridge bears.
+// Stamp returns the alias that marks a bridge as ours.
 func Stamp(namespace, uid string) string { return stampPrefix + namespace + ":" + uid }
 
 // ParseStamp splits an alias into namespace and uid.
@@ -67,23 +68,23 @@ func ParseStamp(alias string) (namespace, uid string, ok bool) {
 	return namespace, uid, ok && namespace != "" && uid != ""
 }
 
-// HalfMadeGroup is the device group of a bridge between its creation and its
-// stamping: the creating message can set the group but not the alias. So a
-// bridge is recognised as ours even after a crash in between.
-func HalfMadeGroup(namespace string) uint32 {
+// halfMadeGroup is the device group of a bridge between its creation and its
+// stamping. The creating message can set the group but not the alias. The group
+// identifies the bridge as ours even after a crash in between.
+func halfMadeGroup(namespace string) uint32 {
 	sum := sha256.Sum256([]byte(stampPrefix + namespace))
 	return binary.BigEndian.Uint32(sum[:]) | 1<<31
 }
 
-// MAC returns the address of a bridge that has no host NIC to take it from. It
+// bridgeMAC returns the MAC address of a bridge without a host NIC. The address
 // depends only on the stamp, so guests recognise a recreated bridge.
-func MAC(stamp string) string {
+func bridgeMAC(stamp string) string {
 	sum := sha256.Sum256([]byte(stamp))
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// Carry returns the settings of a NIC that a bridge must bear in its place. It
-// leaves out the routes that the kernel adds for the addresses.
+// Carry returns the settings of a NIC that a bridge over the NIC must bear
+// instead. It leaves out the routes that the kernel adds for the addresses.
 func Carry(o Observed, nic string) (NICSettings, error) {
 	l, ok := o.Link(nic)
 	if !ok {
@@ -92,7 +93,7 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 	c := NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 	for _, a := range o.AddressesOf(nic) {
 		// The kernel's own route for the network has the default metric. A route
-		// with another metric is carried explicitly.
+		// with another metric is among the carried routes.
 		for _, r := range o.RoutesOf(nic) {
 			if r.Protocol == protoKernel && r.Destination == a.Prefix.Masked() && r.Metric != kernelMetric(r) {
 				a.NoPrefixRoute = true
@@ -136,7 +137,8 @@ func (c NICSettings) makes(r Route) bool {
 			return !a.NoPrefixRoute
 		}
 	}
-	// The kernel's IPv6 host route for an address has no network of its own.
+	// The kernel's IPv6 host route for an address is in no address's network. It
+	// has the default metric.
 	return r.Metric == kernelMetric(r)
 }
 

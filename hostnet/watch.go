@@ -24,15 +24,15 @@ const (
 
 // Wake says that something changed.
 type Wake struct {
-	// Lost means that changes were missed: the reader must look at everything.
+	// Lost means that changes were missed, so the reader must look at everything.
 	Lost bool
 }
 
-// Watch sends a Wake after each change until the context ends, when it closes
-// the channel. A channel closed earlier means that the socket broke and the
-// caller must call Watch again. Wakes not yet read merge into a single Wake. A
-// Wake has no details: the reader looks at the host. The caller's own changes
-// wake it too.
+// Watch sends a Wake after each change. It closes the channel when the context
+// ends. If the channel is closed earlier, the socket broke and the caller must
+// call Watch again. Unread Wakes merge into a single Wake. A Wake has no
+// details, so the reader must look at the host. The caller's own changes cause
+// a Wake too.
 func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 	protocol, groups := unix.NETLINK_ROUTE, []uint{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
@@ -78,7 +78,7 @@ func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 	return wakes, nil
 }
 
-// offer leaves a wake for the reader, merged with a wake not yet read.
+// offer sends a wake to the reader, merged with an unread wake.
 func offer(wakes chan Wake, w Wake) {
 	select {
 	case old := <-wakes:

@@ -136,10 +136,12 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 		}
 		return "the client imports only the spec"
 	case within(importer, "agent/workerapi"):
-		if within(imported, "agent/workerapi") || within(imported, "agent/client") || contract || imported == "agent/api/raw" {
+		if within(imported, "agent/workerapi") || within(imported, "agent/client") || contract || imported == "agent/reconcile" || imported == "agent/api/raw" {
 			return ""
 		}
 		return "the workers' store imports the server's helpers for handlers only"
+	case within(importer, "agent/recovery") && (imported == "agent/declare" || imported == "agent/provisioner" || imported == "agent/storageprovisioner"):
+		return ""
 	case within(importer, "agent/declare"):
 		if within(imported, "agent/spec") || imported == "agent/state" {
 			return ""
@@ -251,6 +253,10 @@ func TestMayImport(t *testing.T) {
 		{"agent/workerapi", "agent/api", false},
 		{"agent/workerapi", "storage", false},
 		{"agent/provisioner", "agent/workerapi", false},
+		{"agent/recovery", "agent/provisioner", true},
+		{"agent/recovery", "agent/declare", true},
+		{"agent/recovery", "agent/api", false},
+		{"agent/provisioner", "agent/recovery", false},
 		{"agent/conffiles", "agent/api", false},
 		{"agent/conffiles", "agent/declare", true},
 		{"agent/api", "agent/declare", true},

@@ -21,9 +21,9 @@ var typeTables = []string{
 }
 
 var (
-	typeWord   = regexp.MustCompile(`^(lxd|kvm|lxc)(:|$)`)
-	typeSymbol = regexp.MustCompile(`^(LXD|KVM|LXC)$`)
-	typeFolder = regexp.MustCompile(`^(hostler/)?(containerbroker|initialisers|internal)/(lxd|kvm)(/|$)`)
+	typeWord   = regexp.MustCompile(`^(lxd|incus|kvm|lxc)(:|$)`)
+	typeSymbol = regexp.MustCompile(`^(LXD|Incus|KVM|LXC)$`)
+	typeFolder = regexp.MustCompile(`^(hostler/)?(containerbroker|initialisers|internal)/(lxd|kvm|lxc)(/|$)`)
 	// testSupport matches packages that only tests use.
 	testSupport = regexp.MustCompile(`^tests/|test/`)
 )

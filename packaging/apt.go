@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,28 +17,34 @@ import (
 	"hostler/internal/run"
 )
 
-// listsOld is the age at which package lists are fetched again before an
-// installation. Older lists name packages that mirrors have deleted.
+// listsOld is the age above which package lists are fetched again before an
+// installation, because mirrors have deleted some of their packages.
 const listsOld = 7 * 24 * time.Hour
 
 // updateTimeout bounds fetching the lists; apt has no limit for all mirrors
 // together.
 const updateTimeout = 10 * time.Minute
 
+// queryTimeout bounds a query, which may build apt's index of packages.
+const queryTimeout = time.Minute
+
 // Apt is Debian's package manager.
 type Apt struct {
 	paths  paths.Paths
 	runner run.Runner
-	proxy  string
-	log    *slog.Logger
+	// queries runs only commands that change nothing.
+	queries run.Runner
+	proxy   string
+	log     *slog.Logger
 }
 
 var _ Manager = (*Apt)(nil)
 
-// NewApt returns the apt of the host below p.Root. proxy is the URL of an
-// HTTP proxy for packages, empty for none.
-func NewApt(p paths.Paths, runner run.Runner, proxy string, log *slog.Logger) *Apt {
-	return &Apt{paths: p, runner: runner, proxy: proxy, log: log}
+// NewApt returns the apt of the host below p.Root. runner runs the programs
+// that change packages. queries runs programs that only read apt's data. proxy
+// is the URL of an HTTP proxy for packages, or "".
+func NewApt(p paths.Paths, runner, queries run.Runner, proxy string, log *slog.Logger) *Apt {
+	return &Apt{paths: p, runner: runner, queries: queries, proxy: proxy, log: log}
 }
 
 // Missing implements Manager.
@@ -55,6 +62,38 @@ func (a *Apt) Missing(names []string) ([]string, error) {
 	return missing, nil
 }
 
+// Unavailable implements Manager. The result includes virtual names, which
+// packages only provide.
+func (a *Apt) Unavailable(ctx context.Context, names []string) ([]string, error) {
+	if _, have := a.listsAge(); !have {
+		return nil, nil
+	}
+	result, err := a.queries.Run(ctx, run.Command{
+		Path: paths.AptCache, Args: append([]string{"policy", "--"}, names...), Timeout: queryTimeout,
+	})
+	if err != nil {
+		return nil, fault.New(fault.Transient, "cannot read which packages apt offers: %w", err)
+	}
+	offered := candidates(string(result.Stdout))
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return offered[name] }), nil
+}
+
+// candidates returns the packages that have a candidate version in the output
+// of apt-cache policy. The output has a line "name:" for each known package,
+// followed by indented lines.
+func candidates(policy string) map[string]bool {
+	offered, name := map[string]bool{}, ""
+	for line := range strings.Lines(policy) {
+		line = strings.TrimRight(line, "\n")
+		if !strings.HasPrefix(line, " ") {
+			name = strings.TrimSuffix(line, ":")
+		} else if version, ok := strings.CutPrefix(line, "  Candidate: "); ok && version != "(none)" {
+			offered[name] = true
+		}
+	}
+	return offered
+}
+
 // Unfinished implements Manager. The mark file is durable before apt starts.
 func (a *Apt) Unfinished() bool {
 	_, err := os.Lstat(a.mark())
@@ -64,7 +103,7 @@ func (a *Apt) Unfinished() bool {
 func (a *Apt) mark() string { return filepath.Join(a.paths.StateDir, "installing-packages") }
 
 // Install implements Manager.
-func (a *Apt) Install(ctx context.Context, names []string, opts Options, progress func(string)) error {
+func (a *Apt) Install(ctx context.Context, names []string, progress func(string)) error {
 	missing, err := a.Missing(names)
 	if err != nil {
 		return err
@@ -82,7 +121,7 @@ func (a *Apt) Install(ctx context.Context, names []string, opts Options, progres
 		return err
 	}
 	if len(missing) > 0 {
-		if err := a.install(ctx, missing, opts, progress); err != nil {
+		if err := a.install(ctx, missing, progress); err != nil {
 			return fault.New(fault.Transient, "cannot install %s: %w", strings.Join(missing, ", "), err)
 		}
 		if missing, err = a.Missing(names); err != nil {
@@ -95,8 +134,8 @@ func (a *Apt) Install(ctx context.Context, names []string, opts Options, progres
 	return atomicfile.Remove(a.mark())
 }
 
-// wait returns when no package manager runs: neither that of an agent that was
-// killed nor that of another program.
+// wait returns when no package manager runs, whether an agent that was killed
+// or another program started it.
 func (a *Apt) wait(ctx context.Context, progress func(string)) error {
 	if runner, ok := a.runner.(run.Awaiter); ok {
 		if err := runner.Await(ctx, progress); err != nil {
@@ -107,8 +146,8 @@ func (a *Apt) wait(ctx context.Context, progress func(string)) error {
 }
 
 // mend finishes the packages that dpkg left half-way, e.g. because apt, the
-// agent or the host was killed. A remaining failure is not an error of mend:
-// the installation that follows reports it, or does not need the package.
+// agent or the host was killed. It ignores a remaining failure, because the
+// installation that follows reports the failure or does not need the package.
 func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	if err := a.wait(ctx, progress); err != nil {
 		return err
@@ -128,10 +167,10 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	if state, err = readState(a.paths.DpkgStatus(), a.paths.DpkgUpdates()); err != nil || len(state.broken) == 0 {
 		return err
 	}
-	// A package that was killed while being unpacked is unpacked again; apt
-	// does that only for packages given by name. --fix-broken installs missing
+	// Packages whose unpacking was interrupted must be unpacked again. apt does
+	// this only for packages given by name. --fix-broken installs missing
 	// dependencies.
-	args := append([]string{"--fix-broken", "--no-remove", "--reinstall", "install", "--"}, state.halfUnpacked...)
+	args := append([]string{"--fix-broken", "--no-remove", "--reinstall", "--no-install-recommends", "install", "--"}, state.halfUnpacked...)
 	if err := a.aptGet(ctx, nil, args...); err != nil {
 		a.log.Warn("an interrupted installation could not be finished yet", "error", err)
 	}
@@ -141,7 +180,7 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 // install runs a single apt-get for all names. It fetches the lists first if
 // they are missing or old. It also fetches them after a failure before the
 // first change, because the mirror may have newer packages than the lists.
-func (a *Apt) install(ctx context.Context, names []string, opts Options, progress func(string)) error {
+func (a *Apt) install(ctx context.Context, names []string, progress func(string)) error {
 	fresh := false
 	if age, have := a.listsAge(); !have || age > listsOld {
 		err := a.update(ctx, progress)
@@ -158,11 +197,8 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 		progress("installing " + w.what)
 		// None of the names is fully installed, so --reinstall affects only
 		// half-unpacked packages.
-		args := []string{"--no-remove", "--reinstall"}
-		if opts.NoRecommends {
-			args = append(args, "--no-install-recommends")
-		}
-		err := a.aptGet(ctx, w, append(append(args, "install", "--"), names...)...)
+		args := []string{"--no-remove", "--reinstall", "--no-install-recommends", "install", "--"}
+		err := a.aptGet(ctx, w, append(args, names...)...)
 		switch {
 		case err == nil:
 			return errors.Join(w.failures...)
@@ -200,8 +236,8 @@ func (a *Apt) update(ctx context.Context, progress func(string)) error {
 }
 
 // aptGet runs apt-get without questions. It keeps changed configuration files
-// and waits a little for a lock. It is never killed, because that would leave
-// dpkg half-way.
+// and waits a little for a lock. apt-get is never killed, because a kill would
+// leave dpkg half-way.
 func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) error {
 	flags := []string{
 		"--assume-yes", "--quiet",
@@ -212,8 +248,8 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) error {
 		"-o", "Acquire::Retries=3",
 	}
 	if a.proxy != "" {
-		// Every user of the host can read the arguments, and the address may hold
-		// a password.
+		// Pass the proxy in a file, because every user of the host can read the
+		// arguments and the URL may contain a password.
 		text := fmt.Sprintf("Acquire::http::Proxy %q;\nAcquire::https::Proxy %q;\n", a.proxy, a.proxy)
 		if err := atomicfile.Write(a.proxyFile(), []byte(text), 0o600); err != nil {
 			return err
@@ -235,8 +271,8 @@ func (a *Apt) proxyFile() string { return filepath.Join(a.paths.StateDir, "apt-p
 
 func (a *Apt) line(line string) { a.log.Debug("The package manager said a line.", "line", line) }
 
-// environment keeps maintainer scripts from asking questions, and needrestart
-// from restarting services.
+// environment returns the variables that keep maintainer scripts from asking
+// questions, and needrestart from restarting services.
 func environment() []string {
 	return []string{
 		"DEBIAN_FRONTEND=noninteractive",

@@ -47,7 +47,7 @@ func newHost(t *testing.T) *host {
 	h.lists()
 	h.fake.Handle("apt-get", h.aptGet)
 	h.fake.Handle("dpkg", h.dpkg)
-	h.apt = packaging.NewApt(h.p, h.fake, "http://proxy:3142", slog.New(slog.DiscardHandler))
+	h.apt = packaging.NewApt(h.p, h.fake, h.fake, "http://proxy:3142", slog.New(slog.DiscardHandler))
 	return h
 }
 
@@ -76,6 +76,9 @@ func (h *host) aptGet(_ context.Context, c run.Command) (run.Result, error) {
 		h.known = h.archive
 		h.lists()
 		return run.Result{}, nil
+	}
+	if !slices.Contains(c.Args, "--no-install-recommends") {
+		h.t.Errorf("installs recommended packages: %s", c)
 	}
 	names := c.Args[slices.Index(c.Args, "--")+1:]
 	for _, name := range names {
@@ -115,7 +118,7 @@ func (h *host) dpkg(_ context.Context, c run.Command) (run.Result, error) {
 
 func (h *host) install(names ...string) error {
 	h.said = nil
-	return h.apt.Install(h.t.Context(), names, packaging.Options{NoRecommends: true}, func(s string) { h.said = append(h.said, s) })
+	return h.apt.Install(h.t.Context(), names, func(s string) { h.said = append(h.said, s) })
 }
 
 func (h *host) calls() []string {
@@ -251,5 +254,21 @@ func TestUnfinishedInstallationIsMended(t *testing.T) {
 	h.wantCalls("dpkg --configure")
 	if h.apt.Unfinished() {
 		t.Error("still unfinished")
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	h := newHost(t)
+	h.fake.Print("apt-cache", "toy:\n  Installed: (none)\n  Candidate: 1.2-3\n  Version table:\n     1.2-3 100\n        100 http://mirror x/main amd64 Packages\n"+
+		"virtual:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n")
+	got, err := h.apt.Unavailable(t.Context(), []string{"toy", "virtual", "unknown"})
+	if err != nil || !slices.Equal(got, []string{"virtual", "unknown"}) {
+		t.Errorf("unavailable are %q, %v", got, err)
+	}
+	if err := os.RemoveAll(h.p.AptLists()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.apt.Unavailable(t.Context(), []string{"unknown"}); err != nil || len(got) != 0 {
+		t.Errorf("without lists: %q, %v", got, err)
 	}
 }

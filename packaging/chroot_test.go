@@ -70,7 +70,7 @@ func newChroot(t *testing.T) *chroot {
 	c.write("var/lib/dpkg/status", "")
 	c.write("etc/apt/sources.list", "deb [trusted=yes] file:/repo ./\n")
 	c.p = paths.New(c.root, "", filepath.Join(base, "tmpfs"), filepath.Join(base, "tmpfs"))
-	c.apt = packaging.NewApt(c.p, inside(c.root), "", slog.New(slog.DiscardHandler))
+	c.apt = packaging.NewApt(c.p, inside(c.root), inside(c.root), "", slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -92,12 +92,16 @@ func (c *chroot) exists(name string) bool {
 }
 
 // offer puts a package into the folder that is apt's repository. scripts maps
-// the names of maintainer scripts to their text.
-func (c *chroot) offer(name string, scripts map[string]string) {
+// the names of maintainer scripts to their text. fields are more lines of its
+// control file.
+func (c *chroot) offer(name string, scripts map[string]string, fields ...string) {
 	c.t.Helper()
 	dir := filepath.Join(c.t.TempDir(), name)
 	c.must(os.MkdirAll(filepath.Join(dir, "DEBIAN"), 0o755))
 	control := fmt.Sprintf("Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: toy\n", name)
+	for _, field := range fields {
+		control += field + "\n"
+	}
 	c.must(os.WriteFile(filepath.Join(dir, "DEBIAN/control"), []byte(control), 0o644))
 	c.must(os.MkdirAll(filepath.Join(dir, "opt"), 0o755))
 	c.must(os.WriteFile(filepath.Join(dir, "opt", name), []byte("x"), 0o644))
@@ -116,7 +120,7 @@ func (c *chroot) offer(name string, scripts map[string]string) {
 
 func (c *chroot) install(names ...string) error {
 	c.said = nil
-	return c.apt.Install(c.t.Context(), names, packaging.Options{NoRecommends: true}, func(s string) { c.said = append(c.said, s) })
+	return c.apt.Install(c.t.Context(), names, func(s string) { c.said = append(c.said, s) })
 }
 
 // wantClean fails unless all names are installed and dpkg finds no problem.
@@ -170,8 +174,8 @@ func TestChild(t *testing.T) {
 		time.Sleep(time.Minute)
 		return
 	}
-	apt := packaging.NewApt(p, inside(root), "", slog.New(slog.DiscardHandler))
-	if err := apt.Install(t.Context(), strings.Fields(os.Getenv("CHILD_INSTALL")), packaging.Options{}, func(string) {}); err != nil {
+	apt := packaging.NewApt(p, inside(root), inside(root), "", slog.New(slog.DiscardHandler))
+	if err := apt.Install(t.Context(), strings.Fields(os.Getenv("CHILD_INSTALL")), func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/hostlock"
+	"hostler/internal/paths"
+	"hostler/internal/run"
 )
 
 // C9: a single call installs, missing lists are fetched, a second Install
@@ -105,6 +107,25 @@ func TestRealPackageManagerKilled(t *testing.T) {
 			c.must(c.install("lib", "toy"))
 			c.wantClean("lib", "toy")
 		})
+	}
+}
+
+// An unpacked package whose dependency is missing, as `dpkg -i` leaves it, is
+// mended without the packages that the dependency recommends.
+func TestRealMendingInstallsNoRecommendedPackage(t *testing.T) {
+	c := newChroot(t)
+	c.offer("toy", nil)
+	c.offer("extra", nil)
+	c.offer("lib", nil, "Recommends: extra")
+	c.offer("broken", nil, "Depends: lib")
+	c.offer("tool", nil)
+	c.must(c.install("toy")) // fetches the lists
+	_, err := inside(c.root).Run(t.Context(), run.Command{Path: paths.Dpkg, Args: []string{"--unpack", "/repo/broken_1_all.deb"}})
+	c.must(err)
+	c.must(c.install("tool"))
+	c.wantClean("toy", "tool", "broken", "lib")
+	if missing, err := c.apt.Missing([]string{"extra"}); err != nil || len(missing) == 0 {
+		t.Errorf("the recommended package is installed: %v", err)
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is the interval of the checks of a held lock; sayEvery is the
-// interval of the progress messages.
+// lockPoll is the interval between two checks of a held lock. sayEvery is the
+// interval between two progress messages.
 const (
 	lockPoll = time.Second
 	sayEvery = 5 * time.Second
 )
 
-// lockHolder is the process that uses the package manager.
+// lockHolder is the process that holds a lock of the package manager.
 type lockHolder struct {
 	pid  int // 0 if the kernel hides it, e.g. for a process in another container
 	name string
@@ -34,8 +34,9 @@ func (h lockHolder) String() string {
 	return fmt.Sprintf("%s (process %d)", h.name, h.pid)
 }
 
-// findHolder returns the holder of a lock file, without touching the locks.
-// They are POSIX record locks, whose owner the kernel reports.
+// findHolder returns the holder of the first held lock, or false. It does not
+// touch the locks. The locks are POSIX record locks, so the kernel reports
+// their holders.
 func findHolder(files []string) (lockHolder, bool, error) {
 	for _, file := range files {
 		pid, held, err := lockedBy(file)
@@ -65,8 +66,9 @@ func lockedBy(file string) (pid int, held bool, err error) {
 	return int(lock.Pid), lock.Type != unix.F_UNLCK, nil
 }
 
-// programOf names a process for a message. A script has its own name instead of
-// its interpreter's, e.g. unattended-upgrade instead of python3.
+// programOf returns the name of a process for a message. For a script, it
+// returns the script's name instead of the interpreter's, e.g.
+// unattended-upgrade instead of python3.
 func programOf(pid int) string {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	comm, _ := os.ReadFile(filepath.Join(proc, "comm"))

@@ -3,27 +3,39 @@
 // manager, and finishes interrupted installations.
 package packaging
 
-import "context"
+import (
+	"context"
+	"strings"
+
+	"hostler/internal/fault"
+)
 
 // Manager is a package manager.
 type Manager interface {
 	// Missing returns the names that are not fully installed. It reads the
 	// package manager's records and starts no program.
 	Missing(names []string) ([]string, error)
-	// Unfinished reports that an installation by this agent was interrupted, so
-	// that Install has work even if no package is missing.
+	// Unavailable returns the names that no configured repository offers. Before
+	// the lists of packages are fetched, it returns no names.
+	Unavailable(ctx context.Context, names []string) ([]string, error)
+	// Unfinished reports whether an installation by this agent was interrupted.
+	// If so, Install has work even if no package is missing.
 	Unfinished() bool
 	// Install first finishes an interrupted installation and then installs all
-	// names. If there is no work it starts no program. progress receives plain
-	// sentences, e.g. "fetching the lists of packages". Errors have a kind of
-	// package fault; most are transient, because a later try may find a mended
-	// package, a working network or a free lock. The caller holds the host
-	// lock.
-	Install(ctx context.Context, names []string, opts Options, progress func(string)) error
+	// names, without the packages that they only recommend. If there is no work
+	// it starts no program. progress receives plain sentences, e.g. "fetching
+	// the lists of packages". Errors have a kind of package fault; most are
+	// transient, because a later try may find a mended package, a working
+	// network or a free lock. The caller must hold the host lock.
+	Install(ctx context.Context, names []string, progress func(string)) error
 }
 
-// Options changes how packages are installed.
-type Options struct {
-	// NoRecommends omits packages that are only recommended.
-	NoRecommends bool
+// CheckOffered returns fault.NeedsOperator if no configured repository offers
+// some of the names. remedy says how the operator makes apt offer them.
+func CheckOffered(ctx context.Context, m Manager, names []string, remedy string) error {
+	lacking, err := m.Unavailable(ctx, names)
+	if err != nil || len(lacking) == 0 {
+		return err
+	}
+	return fault.New(fault.NeedsOperator, "no repository of this host offers %s; %s", strings.Join(lacking, ", "), remedy)
 }

@@ -8,8 +8,9 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// watcher turns apt's status lines (APT::Status-Fd; for the format see
-// README.progress-reporting in apt-get's documentation) into sentences.
+// watcher turns apt's status lines into sentences. apt writes the lines to
+// APT::Status-Fd; for the format see README.progress-reporting in apt's
+// documentation.
 type watcher struct {
 	what     string
 	progress func(string)
@@ -26,15 +27,15 @@ func newWatcher(what string, progress func(string)) *watcher {
 	return &watcher{what: what, progress: progress, percent: -1, hit: map[failpoint.Point]bool{}}
 }
 
-// status takes a line: KIND:PACKAGE:PERCENT:TEXT.
+// status handles a line of the form KIND:PACKAGE:PERCENT:TEXT.
 func (w *watcher) status(line string) {
 	parts := strings.SplitN(line, ":", 4)
 	if len(parts) != 4 {
 		return
 	}
 	kind, name, text := parts[0], parts[1], strings.TrimSpace(parts[3])
-	// The package of a foreign architecture is NAME:ARCH, which shifts the
-	// fields.
+	// A package of a foreign architecture is written as NAME:ARCH, which shifts
+	// the fields.
 	number, err := strconv.ParseFloat(parts[2], 64)
 	if err != nil {
 		if percent, rest, found := strings.Cut(text, ":"); found {
@@ -53,8 +54,8 @@ func (w *watcher) status(line string) {
 		w.say(fmt.Sprintf("downloading packages for %s", w.what), int(number))
 	case "pmstatus":
 		w.begun = true
-		// dpkg's states would be better than the texts, but apt does not pass
-		// them on. The texts are untranslated in our environment.
+		// dpkg's states would be better than these texts, but apt does not pass the
+		// states on. The texts are untranslated in our environment.
 		switch {
 		case strings.HasPrefix(text, "Unpacking "):
 			w.point(failpoint.InitUnpack)
@@ -68,8 +69,8 @@ func (w *watcher) status(line string) {
 	}
 }
 
-// say passes on a new text, or a percentage that has grown by five points or
-// more.
+// say reports a new text, or the same text if the percentage has grown by at
+// least five points.
 func (w *watcher) say(text string, percent int) {
 	if text == w.last && percent < w.percent+5 {
 		return

@@ -22,9 +22,9 @@ type dpkgState struct {
 	halfUnpacked []string
 }
 
-// readState reads dpkg's status file. An absent file means a host without
-// packages. updates is dpkg's journal: a file in it shows that dpkg was
-// interrupted and that the status file is out of date.
+// readState reads dpkg's status file. If the file is absent, no package is
+// installed. updates is the folder of dpkg's journal. A file in this folder
+// shows that dpkg was interrupted and that the status file is out of date.
 func readState(status, updates string) (dpkgState, error) {
 	f, err := os.Open(status)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,8 +48,8 @@ func readState(status, updates string) (dpkgState, error) {
 	return state, nil
 }
 
-// parseStatus reads paragraphs of "Key: value" lines and ignores all keys that
-// it does not need, so other lines cause no errors.
+// parseStatus reads paragraphs of "Key: value" lines. It ignores lines with
+// other keys than it needs, so such lines cause no errors.
 func parseStatus(r io.Reader) (dpkgState, error) {
 	state := dpkgState{installed: map[string]bool{}}
 	var name, status, provides string
@@ -76,8 +76,8 @@ func parseStatus(r io.Reader) (dpkgState, error) {
 		}
 		name, status, provides = "", "", ""
 	}
-	// Lines such as descriptions may be long: ReadString has no limit, unlike
-	// Scanner.
+	// Use ReadString, because lines such as descriptions may be longer than
+	// bufio.Scanner allows.
 	reader := bufio.NewReader(r)
 	for {
 		line, err := reader.ReadString('\n')

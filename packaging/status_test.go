@@ -72,14 +72,15 @@ func TestSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	release, err := ReadRelease(file)
-	if err != nil || release != (Release{"debian", "12"}) {
+	if err != nil || release.ID != "debian" || release.Version != "12" {
 		t.Fatalf("%v, %v", release, err)
 	}
-	set, err := SetFor(ForNetworks, release)
-	if err != nil || !slices.Contains(set.Names, "nftables") {
-		t.Errorf("%v, %v", set, err)
+	sets := InAll("nftables", "dnsmasq-base")
+	names, err := sets.On(release, "networks")
+	if err != nil || !slices.Contains(names, "nftables") {
+		t.Errorf("%v, %v", names, err)
 	}
-	if _, err := SetFor(ForNetworks, Release{}); !fault.Is(err, fault.NeedsOperator) {
+	if _, err := sets.On(Release{}, "networks"); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("got %v", err)
 	}
 }

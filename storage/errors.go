@@ -18,12 +18,12 @@ type Holder struct {
 func (h Holder) String() string { return fmt.Sprintf("%s (pid %d) holds %s", h.Command, h.PID, h.Path) }
 
 // BusyError says that an object is in use, and by which processes. It is
-// transient: a retry may succeed once a holder has ended.
+// transient, because a retry may succeed once a holder has ended.
 type BusyError struct {
-	// What is the device, path or id.
+	// What is the device, path or id of the object.
 	What string
-	// Holders is empty if no user was found: the kernel itself holds the
-	// object, or the process has ended.
+	// Holders is empty if no process was found, because the kernel itself holds
+	// the object or the process has ended.
 	Holders []Holder
 	// Why adds a reason besides the holders.
 	Why string
@@ -34,7 +34,7 @@ func (e *BusyError) Error() string {
 	if e.Why != "" {
 		text += ": " + e.Why
 	}
-	// The message shows the first few; callers get all from Holders.
+	// The message shows only the first few holders. Callers find all in Holders.
 	const shown = 5
 	var names []string
 	for _, h := range e.Holders[:min(len(e.Holders), shown)] {
@@ -55,10 +55,10 @@ func Busy(what, why string, holders []Holder) error {
 }
 
 // SpaceError says that a filesystem of the host has too little free space. It
-// is transient: space may be freed.
+// is transient, because space may be freed.
 type SpaceError struct {
-	// Path is on the filesystem; Need and Free are in bytes, Free without the
-	// reserve of the host.
+	// Path is a path on the filesystem. Need and Free are in bytes. Free does not
+	// include the host's reserve.
 	Path       string
 	Need, Free int64
 }
@@ -67,8 +67,8 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s are needed on the filesystem of %s, which has %s available", Bytes(e.Need), e.Path, Bytes(e.Free))
 }
 
-// OwnedBy returns nil if an object with the stamp found belongs to ref, else
-// fault.Conflict.
+// OwnedBy returns nil if found is the stamp of r, else fault.Conflict. found is
+// the stamp of the object on the host.
 func (r Ref) OwnedBy(found Stamp) error {
 	if found == r.Stamp {
 		return nil
@@ -79,8 +79,8 @@ func (r Ref) OwnedBy(found Stamp) error {
 	return fault.New(fault.Conflict, "%s belongs to an earlier declaration of this name (%s)", r.ID, found.UID)
 }
 
-// Warning warns the operator before sparse volumes run out of space on the
-// host, or returns "".
+// Warning returns a warning for the operator if the filesystem is nearly full
+// or sparse volumes may fill it, or else "".
 func (s Space) Warning() string {
 	switch {
 	case s.Promised > 0 && s.Free < s.Total/20:

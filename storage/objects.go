@@ -4,8 +4,8 @@ package storage
 type Stamp struct {
 	// Namespace is the namespace of the agent.
 	Namespace string `json:"namespace"`
-	// UID is the uid of the declared object: a new object with an old name has
-	// a new uid.
+	// UID is the uid of the declared object. A new object with an old name has a
+	// new uid.
 	UID string `json:"uid"`
 }
 
@@ -19,10 +19,10 @@ type Ref struct {
 // VolumeParams describe a volume to create.
 type VolumeParams struct {
 	Ref
-	// Size is in bytes; it is rounded up to RoundSize.
+	// Size is in bytes. The source rounds it up; see RoundSize.
 	Size int64
-	// Sparse volumes take space of the host only as data is written; other
-	// volumes take all of it at creation.
+	// Sparse is true if the volume takes space on the host only as data is
+	// written. Other volumes take all their space at creation.
 	Sparse bool
 	// Record is stored beside the stamp; see Recorder.
 	Record string
@@ -33,8 +33,8 @@ type VolumeParams struct {
 // Volume is an observed volume.
 type Volume struct {
 	Ref
-	// Size is the volume's capacity, Allocated its present use of the host's
-	// space, both in bytes.
+	// Size is the volume's capacity. Allocated is the space on the host that the
+	// volume takes now. Both are in bytes.
 	Size, Allocated int64
 	Sparse          bool
 	// Path is the place of the data on the host.
@@ -44,8 +44,8 @@ type Volume struct {
 	Attachments []VolumeAttachment
 	// Record is the text that the caller last stored beside the stamp.
 	Record string
-	// Problem describes a defect of the volume itself, such as removed data;
-	// empty: no defect.
+	// Problem describes a defect of the volume itself, such as removed data. It
+	// is empty if there is no defect.
 	Problem string
 }
 
@@ -59,18 +59,14 @@ type VolumeAttachParams struct {
 type VolumeAttachment struct {
 	// Device is the path, such as /dev/loop3; it may change when the host
 	// restarts.
-	Device       string
-	Major, Minor uint32
-	ReadOnly     bool
-	// DirectIO: the device bypasses the page cache, so data is cached only
-	// once.
-	DirectIO bool
+	Device   string
+	ReadOnly bool
 }
 
 // FilesystemParams describe a filesystem to create.
 type FilesystemParams struct {
 	Ref
-	// Size is in bytes, unless the source takes it from Device.
+	// Size is in bytes. A source that takes the size from Device ignores Size.
 	Size int64
 	// Type, Device and Wipe are for filesystems on a volume. Device is the
 	// present path of the volume's block device.
@@ -78,8 +74,8 @@ type FilesystemParams struct {
 	Device string
 	// Wipe allows the destruction of foreign data on the device.
 	Wipe bool
-	// Anew: the operator knows that the data is lost and asked for a new, empty
-	// filesystem on a device that is proven blank.
+	// Anew is true if the operator knows that the data is lost and asked for a
+	// new, empty filesystem on a device that is proven blank.
 	Anew bool
 	// Record is stored beside the stamp; see Recorder.
 	Record string
@@ -91,27 +87,26 @@ type FilesystemParams struct {
 type Filesystem struct {
 	Ref
 	Type string
-	// Size and Free are in bytes; Free is 0 while the filesystem is not
-	// mounted.
-	Size, Free int64
+	// Size is in bytes.
+	Size int64
 	// Growable is the number of bytes by which the device exceeds the
 	// filesystem, if growing would gain space; 0 while not mounted.
 	Growable int64
-	// UUID and Label are those of a filesystem on a device.
+	// UUID and Label are the UUID and the label of a filesystem on a device.
 	UUID, Label string
 	Attachments []FilesystemAttachment
-	// Held is a block device of the host that the source keeps attached for
-	// this filesystem although no caller has its mount; Detach releases it.
+	// Held is a block device that the source keeps attached for this filesystem
+	// although no caller has the filesystem's mount. Detach releases the device.
 	Held string
 	// Options are the options of the mount; nil while not mounted or if they
 	// are not known.
 	Options []string
 	// Record is the text that the caller last stored beside the stamp.
 	Record string
-	// Problem describes a defect of the filesystem itself; empty: no defect.
+	// Problem describes a defect of the filesystem itself, or is empty.
 	Problem string
-	// Unmade: the creation was interrupted before any data could be stored;
-	// Create continues it.
+	// Unmade is true if the creation was interrupted before any data could be
+	// stored. Create continues the creation.
 	Unmade bool
 }
 
@@ -133,9 +128,9 @@ type FilesystemAttachment struct {
 	Path     string
 	Device   string
 	ReadOnly bool
-	// Unrestricted: the mount lacks an option of mounts.Restrict, e.g. because
-	// an earlier version of the agent made it. Attach adds the options even
-	// while the mount is in use.
+	// Unrestricted is true if the mount lacks an option of mounts.Restrict, e.g.
+	// because an earlier version of the agent made it. Attach adds the options
+	// even while the mount is in use.
 	Unrestricted bool
 	// Size and Free are in bytes.
 	Size, Free int64
@@ -150,11 +145,11 @@ type RecordParams struct {
 // DetachParams describe an attachment to remove.
 type DetachParams struct {
 	Ref
-	// Path is the mount of a filesystem; empty means all of its mounts. It is
-	// always empty for volumes.
+	// Path is the mount point of a filesystem; empty means all mounts of the
+	// filesystem. For volumes, Path is always empty.
 	Path string
-	// Force detaches although the object is in use: its users keep their open
-	// files, and the last user frees it.
+	// Force detaches an object that is in use. Its users keep their open files,
+	// and the object is freed when the last user closes it.
 	Force bool
 }
 

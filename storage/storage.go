@@ -3,12 +3,12 @@
 // and results, and the errors that a caller may act on. Each source has a
 // package of its own; package storagetest tests that sources keep the contract.
 //
-// Calls are in bulk and never fail as a whole: each item has its own result, in
-// the order of the items. All calls are idempotent: creating an existing
-// object, attaching it twice, and detaching or destroying an absent object
-// succeed. An id and a stamp identify an object; an object with another stamp,
-// or none, is never changed (fault.Conflict). Errors carry a kind of package
-// fault; a BusyError or SpaceError may be found in their chain.
+// Calls are in bulk and never fail as a whole. Each item has its own result, in
+// the order of the items. All calls are idempotent. Creating an existing
+// object, attaching an object twice, and detaching or destroying an absent
+// object succeed. An id and a stamp identify an object; an object with another
+// stamp, or none, is never changed (fault.Conflict). Errors carry a kind of
+// package fault; a BusyError or SpaceError may be found in their chain.
 //
 // Data is destroyed only by Destroy, and by Create of a filesystem with Wipe.
 package storage
@@ -20,17 +20,17 @@ type VolumeSource interface {
 	// Create makes volumes without attaching them. An existing volume with this
 	// stamp is returned unchanged, whatever its size.
 	Create(ctx context.Context, volumes []VolumeParams) []Result[Volume]
-	// Attach makes volumes block devices of this host, until Detach or the
+	// Attach gives each volume a block device on this host, until Detach or the
 	// host's next start. A failure never harms the volume.
 	Attach(ctx context.Context, volumes []VolumeAttachParams) []Result[VolumeAttachment]
-	// Detach removes the block devices of volumes. A busy device is a BusyError
-	// that names its users, and stays usable.
+	// Detach removes the block devices of volumes. A busy device stays usable;
+	// its error is a BusyError that names the users.
 	Detach(ctx context.Context, volumes []DetachParams) []error
-	// Destroy deletes volumes with their data. An attached volume is a
-	// BusyError.
+	// Destroy deletes volumes with their data. The error for an attached volume
+	// is a BusyError.
 	Destroy(ctx context.Context, volumes []Ref) []error
-	// List returns every volume of the source's namespace, with its
-	// attachments: all volumes, or an error.
+	// List returns all volumes of the source's namespace, with their attachments,
+	// or an error.
 	List(ctx context.Context) ([]Volume, error)
 }
 
@@ -39,45 +39,44 @@ type FilesystemSource interface {
 	// Create makes filesystems without mounting them. An existing filesystem
 	// with this stamp is returned unchanged, whatever its size.
 	Create(ctx context.Context, filesystems []FilesystemParams) []Result[Filesystem]
-	// Attach mounts filesystems at paths, until Detach or the host's next
-	// start, always with nosuid and nodev, whatever the options say. It makes a
-	// missing directory and refuses a directory with contents
-	// (fault.NeedsOperator), naming the contents. A filesystem whose device is
-	// proven blank has lost its data: Attach, and Create without Anew, then
-	// return fault.NotFound.
+	// Attach mounts filesystems at paths, until Detach or the host's next start,
+	// always with nosuid and nodev, whatever the options say. It makes a missing
+	// directory and refuses a directory with contents (fault.NeedsOperator),
+	// naming the contents. If a device is proven blank, its filesystem has lost
+	// its data. Attach, and Create without Anew, then return fault.NotFound.
 	Attach(ctx context.Context, filesystems []FilesystemAttachParams) []Result[FilesystemAttachment]
 	// Detach unmounts filesystems from paths and removes the empty directory. A
-	// busy mount is a BusyError that names its users, and stays usable.
+	// busy mount stays usable; its error is a BusyError that names the users.
 	Detach(ctx context.Context, filesystems []DetachParams) []error
-	// Destroy deletes filesystems and the source's files for them. A mounted
-	// filesystem is a BusyError. The data of a filesystem on a volume is
-	// deleted with its volume, not here.
+	// Destroy deletes filesystems and the source's files for them. The error for
+	// a mounted filesystem is a BusyError. Destroy keeps the data of a filesystem
+	// on a volume; the data is deleted with the volume.
 	Destroy(ctx context.Context, filesystems []Ref) []error
-	// List returns every filesystem of the source's namespace, with its
-	// attachments: all filesystems, or an error.
+	// List returns all filesystems of the source's namespace, with their
+	// attachments, or an error.
 	List(ctx context.Context) ([]Filesystem, error)
 }
 
 // VolumeValidator is a source that can check parameters without looking at the
-// host (fault.Invalid).
+// host. The error for wrong parameters is fault.Invalid.
 type VolumeValidator interface {
 	ValidateVolume(p VolumeParams) error
 }
 
 // FilesystemValidator is a source that can check parameters without looking at
-// the host (fault.Invalid).
+// the host. The error for wrong parameters is fault.Invalid.
 type FilesystemValidator interface {
 	ValidateFilesystem(p FilesystemParams) error
 }
 
-// VolumeDescriber is a source that can describe single volumes. A missing
-// volume is fault.NotFound.
+// VolumeDescriber is a source that can describe single volumes. The error for a
+// missing volume is fault.NotFound.
 type VolumeDescriber interface {
 	DescribeVolumes(ctx context.Context, volumes []Ref) []Result[Volume]
 }
 
 // VolumeGrower is a source whose volumes can grow, even while attached or in
-// use. A size below the present size is fault.Invalid.
+// use. The error for a size below the present size is fault.Invalid.
 type VolumeGrower interface {
 	GrowVolumes(ctx context.Context, volumes []GrowParams) []Result[Volume]
 }
@@ -88,17 +87,17 @@ type FilesystemGrower interface {
 	GrowFilesystems(ctx context.Context, filesystems []GrowParams) []Result[Filesystem]
 }
 
-// Recorder is a source that stores a text of its caller, of at most 32 KiB,
-// durably beside the stamp of each object. The caller stores the declaration
-// there and reads it back when its own store is lost. The source does not
-// interpret the text.
+// Recorder is a source that stores a text with each object, durably and beside
+// the object's stamp. A text has at most 32 KiB, and the source does not
+// interpret it. The caller stores the object's declaration there, and reads it
+// back if the caller's own store is lost.
 type Recorder interface {
-	// StoreRecords replaces the texts. A missing object is success.
+	// StoreRecords replaces the texts. It succeeds for a missing object.
 	StoreRecords(ctx context.Context, objects []RecordParams) []error
 }
 
 // Dependent is a source that needs a package on the host for a type of
-// filesystem; the source installs the package when it needs it.
+// filesystem. The source installs the package itself.
 type Dependent interface {
 	// Missing returns the package that is not yet installed for a type, or "".
 	// The type is the declared type, which may be empty.
@@ -115,27 +114,4 @@ type SpaceReporter interface {
 type Result[T any] struct {
 	Value T
 	Err   error
-}
-
-// Each works on the items in sequence. Once ctx has ended, the remaining items
-// get its error.
-func Each[P, T any](ctx context.Context, items []P, one func(context.Context, P) (T, error)) []Result[T] {
-	results := make([]Result[T], len(items))
-	for i, item := range items {
-		if results[i].Err = ctx.Err(); results[i].Err == nil {
-			results[i].Value, results[i].Err = one(ctx, item)
-		}
-	}
-	return results
-}
-
-// EachError is Each for calls that return only an error.
-func EachError[P any](ctx context.Context, items []P, one func(context.Context, P) error) []error {
-	errs := make([]error, len(items))
-	for i, item := range items {
-		if errs[i] = ctx.Err(); errs[i] == nil {
-			errs[i] = one(ctx, item)
-		}
-	}
-	return errs
 }

@@ -8,8 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Unit is the rounding unit of sizes in bytes: the page size of most machines
-// and the block size of most filesystems.
+// Unit is the unit in bytes to which sizes are rounded up. It is the page size
+// of most machines and the block size of most filesystems.
 const Unit = 4096
 
 // The bounds of a size, in bytes. Linux files cannot exceed 8 EiB; the upper
@@ -39,6 +39,17 @@ func (r Ref) Validate() error {
 	}
 	if !stampForm.MatchString(r.Stamp.Namespace) || !stampForm.MatchString(r.Stamp.UID) {
 		return fault.New(fault.Invalid, "%s has no proper stamp: namespace %q, uid %q", r.ID, r.Stamp.Namespace, r.Stamp.UID)
+	}
+	return nil
+}
+
+// ValidateIn refuses malformed references, and stamps of another namespace.
+func (r Ref) ValidateIn(namespace string) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if r.Stamp.Namespace != namespace {
+		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, namespace)
 	}
 	return nil
 }

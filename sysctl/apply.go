@@ -21,23 +21,24 @@ type remembered struct {
 	// Previous is the value from before hostler first set it.
 	Previous string `json:"previous"`
 	// Value is the value that hostler set last. If the kernel has a different
-	// value, another process set it and hostler does not restore Previous.
+	// value, another process set that value and hostler does not restore
+	// Previous.
 	Value  string             `json:"value"`
 	Owners map[string]Setting `json:"owners"`
-	// SideValues holds the earlier values of parameters that the kernel changes
-	// with this parameter but does not restore with it.
+	// SideValues holds the earlier values of other parameters that the kernel
+	// changes together with this parameter but does not restore together with it.
 	SideValues map[string]string `json:"beside,omitempty"`
 }
 
 type memory map[string]*remembered
 
 // Apply makes settings the complete wish of owner. It writes the settings to
-// the kernel and to the sysctl.d file. A parameter that owner no longer wants
-// gets back its value from before hostler. Apply returns the names of the
-// parameters whose value in the kernel changed. If a parameter cannot be set,
-// Apply sets all others before it returns the error. Two owners that want
-// different values are a Conflict. Applying the same settings again writes
-// nothing.
+// the kernel and to the sysctl.d file. A parameter that no owner wants any
+// longer gets back its value from before hostler. Apply returns the names of
+// the parameters whose value in the kernel changed. If a parameter cannot be
+// set, Apply sets all others before it returns the error. The error is a
+// Conflict if two owners want different values. Applying the same settings
+// again writes nothing.
 func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,8 +59,8 @@ func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) (
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("cannot set kernel parameters: %w", err)
 	}
-	// The earlier values are durable before any change, and deleted only after
-	// they are restored.
+	// Save the earlier values durably before any change. They are deleted only
+	// after they are restored.
 	keep := maps.Clone(known)
 	maps.Copy(keep, drop)
 	if err := m.save(keep); err != nil {
@@ -98,8 +99,8 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 	for _, s := range settings {
 		current, err := m.Read(s.Name)
 		if fault.Is(err, fault.NotFound) || err == nil && !m.Writable(s.Name) && !s.metBy(current) {
-			// Not remembered, because every boot would try it in vain. The error
-			// is that of carryOut.
+			// Do not record the setting, because every boot would try it in vain.
+			// write() returns the error.
 			return nil, m.write(s.Name, s.Value)
 		}
 		if err != nil {
@@ -107,7 +108,7 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		}
 		r := known[s.Name]
 		if r == nil && s.metBy(current) {
-			continue // the kernel had the value already
+			continue // the kernel has the value already, so hostler does not own it
 		}
 		if r != nil && s.AtLeast && s.metBy(current) && current != r.Value {
 			delete(known, s.Name) // another process raised the limit further and owns the value now
@@ -146,7 +147,8 @@ func agreed(name string, owners map[string]Setting) (string, error) {
 }
 
 // carryOut sets the owner's values and restores the values in drop. It does not
-// set parameters of other owners only: they may belong to an absent interface.
+// set parameters that only other owners want, because they may belong to an
+// absent interface.
 func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, failed []error) {
 	set := func(name, value string) {
 		if err := m.write(name, value); err != nil {
@@ -161,8 +163,8 @@ func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, 
 		if current, err := m.Read(name); err == nil && current == r.Value && current != r.Previous {
 			set(name, r.Previous)
 		}
-		// Read the kernel again: after a crash between this write and the
-		// writes below only the latter are missing.
+		// Read the kernel's value again. After a crash between the write above and
+		// the writes below, only the writes below are missing.
 		if current, err := m.Read(name); err != nil || current != r.Previous {
 			continue
 		}
@@ -224,7 +226,8 @@ func (m *Manager) save(known memory) error {
 	return atomicfile.Write(m.state, data, 0o600)
 }
 
-// writeDropIn writes the known values to the sysctl.d file.
+// writeDropIn writes the known values to the sysctl.d file. before lists the
+// parameters that were known until now.
 func (m *Manager) writeDropIn(before []string, known memory) error {
 	ours := map[string]string{}
 	for name, r := range known {

@@ -8,9 +8,10 @@ import (
 
 const header = "# Kernel parameters that hostler needs. hostler rewrites this file; put your\n# own settings into another file of this folder.\n"
 
-// render returns the new text of the sysctl.d file: its lines about foreign
-// parameters, then ours sorted by name. before lists the parameters that were
-// ours until now. Without any line the text is empty.
+// render returns the new text of the sysctl.d file. It consists of the header,
+// the old lines about foreign parameters, and our parameters sorted by name.
+// before lists the parameters that were ours until now. If there are neither
+// such lines nor parameters of ours, the text is "".
 func render(old string, before []string, ours map[string]string) string {
 	var foreign, own strings.Builder
 	for line := range strings.Lines(strings.TrimPrefix(old, header)) {
@@ -31,9 +32,9 @@ func render(old string, before []string, ours map[string]string) string {
 	return header + foreign.String() + own.String()
 }
 
-// lineName returns the parameter's name from a line of a sysctl.d file, "" for
-// a comment or an unreadable line. If the first separator is a dot, dots and
-// slashes are swapped (sysctl.d(5)), e.g. net.ipv4.ip_forward becomes
+// lineName returns the parameter's name from a line of a sysctl.d file, or ""
+// for a comment or an unreadable line. If the first separator is a dot, dots
+// and slashes are swapped (sysctl.d(5)), e.g. net.ipv4.ip_forward becomes
 // net/ipv4/ip_forward.
 func lineName(line string) string {
 	line = strings.TrimSpace(line)

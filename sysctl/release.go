@@ -14,12 +14,12 @@ import (
 )
 
 // ReleaseInUse releases a parameter of owner without restoring the earlier
-// value, if a user in users appeared after the parameter was set: that user may
-// rely on the value. For example, IPv4 forwarding stays on for Docker's bridge.
-// ReleaseInUse returns the users that appeared since. It does nothing and
-// returns none if there are no such users, if other owners want the parameter
-// too, if it is not owner's, or if another process has set it meanwhile. It is
-// idempotent.
+// value, if some of users appeared after the parameter was set, because these
+// users may rely on the value. For example, IPv4 forwarding stays on for
+// Docker's bridge. ReleaseInUse returns the users that appeared since. It does
+// nothing and returns nil if there are no such users, if other owners want the
+// parameter too, if owner does not want the parameter, or if another process
+// has set it meanwhile. It is idempotent.
 func (m *Manager) ReleaseInUse(ctx context.Context, owner, name string, users []string) (since []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,15 +51,16 @@ func (m *Manager) ReleaseInUse(ctx context.Context, owner, name string, users []
 		return nil, fmt.Errorf("cannot release kernel parameter %s: %w", name, err)
 	}
 	delete(known, name)
-	// While the record exists, the next call completes an interrupted
-	// ReleaseInUse.
+	// Save the record last. While it exists, the next call completes an
+	// interrupted ReleaseInUse.
 	if err := m.writeDropIn([]string{name}, known); err != nil {
 		return nil, err
 	}
 	return since, m.save(known)
 }
 
-// Owned returns the parameters that owner has set and still wants, sorted.
+// Owned returns the names of the parameters that owner has set and still wants,
+// sorted.
 func (m *Manager) Owned(owner string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,8 +78,8 @@ func (m *Manager) Owned(owner string) ([]string, error) {
 	return names, nil
 }
 
-// Holds reports whether the settings are the complete wish of owner and on the
-// host, so that Apply would change nothing. It only reads.
+// Holds reports whether settings is the complete wish of owner and the host has
+// these settings, so that Apply would change nothing. It only reads.
 func (m *Manager) Holds(owner string, settings []Setting) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

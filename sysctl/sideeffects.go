@@ -17,12 +17,13 @@ var switches = map[string]string{
 	"net/ipv6/conf/all/forwarding": "net/ipv6/conf",
 }
 
-// redirects also changes with IPv4's switch, to the opposite value.
+// redirects is another parameter that changes with IPv4's switch. It gets the
+// opposite value.
 const redirects = "net/ipv4/conf/all/accept_redirects"
 
 // sideEffects returns the values that the kernel gives to other parameters when
 // the named parameter changes to value. For example, net/ipv4/ip_forward=1 sets
-// net/ipv4/conf/eth0/forwarding to 1. For most parameters there are none.
+// net/ipv4/conf/eth0/forwarding to 1. Most parameters have no side effects.
 func (m *Manager) sideEffects(name, value string) (map[string]string, error) {
 	folder, ok := switches[name]
 	if !ok {
@@ -69,8 +70,8 @@ func (m *Manager) sideValues(name, value string) (map[string]string, error) {
 }
 
 // dropChanged removes from r.SideValues the parameters that another process has
-// changed since, so that their earlier values are not restored. This must come
-// before the parameter itself is restored, which changes them all.
+// changed since, so that their earlier values are not restored. Call it before
+// the parameter itself is restored, because this changes the other parameters.
 func (m *Manager) dropChanged(name string, r *remembered) error {
 	if current, err := m.Read(name); len(r.SideValues) == 0 || err != nil || current != r.Value {
 		return nil

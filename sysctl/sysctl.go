@@ -22,14 +22,14 @@ import (
 
 // Setting is a wanted value of a kernel parameter.
 type Setting struct {
-	// Name is the path below /proc/sys, with slashes: net/ipv4/ip_forward. Dots
-	// do not separate, because interface names may contain them.
+	// Name is the path below /proc/sys, with slashes, e.g. net/ipv4/ip_forward.
+	// Dots are not separators, because interface names may contain dots.
 	Name string `json:"name"`
 	// Value is compared with the kernel's value; differences in white space do
 	// not count.
 	Value string `json:"value"`
-	// AtLeast is for limits: an equal or higher number in the kernel satisfies
-	// the setting. hostler then does not own the value.
+	// AtLeast is for limits. An equal or higher number in the kernel satisfies
+	// the setting, and hostler then does not own the value.
 	AtLeast bool `json:"at-least,omitempty"`
 	// Users are other programs on the host that could rely on the value, e.g.
 	// bridges of Docker. The users at the first setting are remembered; see
@@ -41,8 +41,8 @@ type Setting struct {
 func Name(elements ...string) string { return strings.Join(elements, "/") }
 
 // Manager sets parameters for several owners. Each owner declares all its
-// settings at once. Calls change the whole host, so the caller holds the host
-// lock if another process might do the same.
+// settings at once. Calls change the whole host, so the caller must hold the
+// host lock if another process might do the same.
 type Manager struct {
 	procSys, dropIn, state string
 	log                    *slog.Logger
@@ -55,8 +55,8 @@ func New(p paths.Paths, log *slog.Logger) *Manager {
 	return &Manager{procSys: p.ProcSys(), dropIn: p.SysctlDropIn(), state: p.SysctlState(), log: log}
 }
 
-// Read returns the kernel's value, with single spaces between its parts. An
-// absent parameter is NotFound.
+// Read returns the kernel's value, with single spaces between its parts. The
+// error for an absent parameter is NotFound.
 func (m *Manager) Read(name string) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -83,8 +83,8 @@ func (m *Manager) Writable(name string) bool {
 }
 
 // Satisfied reports whether the kernel has all settings, and names a setting
-// that is missing. Settings that cannot be changed here count as satisfied.
-// Satisfied changes nothing.
+// that is missing. A setting counts as satisfied if the parameter cannot be
+// read or changed here. Satisfied changes nothing.
 func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 	for _, s := range settings {
 		current, err := m.Read(s.Name)
@@ -96,8 +96,8 @@ func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 	return true, ""
 }
 
-// Set writes a value without an owner: it is neither kept over a reboot nor
-// restored. An absent parameter is NotFound.
+// Set writes a value without an owner. The value is neither kept over a reboot
+// nor restored later. The error for an absent parameter is NeedsOperator.
 func (m *Manager) Set(name, value string) error { return m.write(name, value) }
 
 // write sets the kernel's value.
@@ -143,8 +143,8 @@ func normal(value string) string { return strings.Join(strings.Fields(value), " 
 // /proc/sys.
 func checkName(name string) error {
 	elements := strings.Split(name, "/")
-	// A dot in the first element would make sysctl.d read dots as slashes. No
-	// folder of the kernel has a dot there.
+	// sysctl.d(5) would read dots as slashes if the first element contained a
+	// dot. No folder directly below /proc/sys has a dot in its name.
 	bad := name == "" || strings.HasPrefix(name, "-") || strings.Contains(elements[0], ".")
 	for _, e := range elements {
 		bad = bad || e == "" || e == "." || e == ".." || strings.ContainsFunc(e, func(r rune) bool {

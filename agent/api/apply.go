@@ -26,8 +26,8 @@ func (s *Server) apply(ctx context.Context, i *in[client.ApplyRequest]) (*out[cl
 	return answer(s.Apply(ctx, i.Body))
 }
 
-// readable refuses a request with more documents than a reader may have
-// planned.
+// readable returns an error if the caller is a reader and sent more documents
+// than the limit for readers' plans.
 func readable(c caller, sent []client.Document) error {
 	if c.role == roleReader && len(sent) > maxReaderDocuments {
 		return fault.New(fault.Invalid, "cannot plan %d documents: the group hostler may have %d planned at a time; send fewer, or ask as root or as a member of hostler-admin",
@@ -36,7 +36,8 @@ func readable(c caller, sent []client.Document) error {
 	return nil
 }
 
-// plannable refuses more objects than a reader may have planned.
+// plannable returns an error if the caller is a reader and the documents exceed
+// the limits of objects or networks for readers' plans.
 func plannable(c caller, docs []declare.Document) error {
 	objects, networks := 0, 0
 	for _, doc := range docs {
@@ -54,9 +55,8 @@ func plannable(c caller, docs []declare.Document) error {
 	return nil
 }
 
-// Apply puts documents in force, or returns what that would change if the
-// request is a dry run. An answer without an error means that the change is
-// durable.
+// Apply makes documents the declared state. For a dry run it only returns the
+// changes that it would make. If it returns no error, the changes are durable.
 func (s *Server) Apply(ctx context.Context, req client.ApplyRequest) (client.Plan, error) {
 	docs, err := parseDocuments(req.Documents)
 	if err != nil {
@@ -77,7 +77,8 @@ func (s *Server) Apply(ctx context.Context, req client.ApplyRequest) (client.Pla
 	return s.declare(ctx, docs, req)
 }
 
-// parseDocuments parses every document and returns all faults.
+// parseDocuments parses all documents. Its error lists the faults of all of
+// them.
 func parseDocuments(sent []client.Document) ([]declare.Document, error) {
 	if len(sent) == 0 {
 		return nil, fault.New(fault.Invalid, "cannot apply: no document was sent")
@@ -99,11 +100,12 @@ func parseDocuments(sent []client.Document) ([]declare.Document, error) {
 	return docs, nil
 }
 
-// declare decides, plans and writes.
+// declare applies parsed documents to the declared state. It returns the plan
+// and, unless the request is a dry run, writes the changed state.
 func (s *Server) declare(ctx context.Context, docs []declare.Document, req client.ApplyRequest) (p client.Plan, err error) {
 	err = s.rewrite(ctx, req.DryRun, func(w *declare.State) error {
 		look := ctx
-		if !req.DryRun { // the write needs time as well
+		if !req.DryRun { // leave time for the write
 			var cancel context.CancelFunc
 			look, cancel = context.WithTimeout(ctx, s.o.Look)
 			defer cancel()
@@ -120,7 +122,7 @@ func (s *Server) declare(ctx context.Context, docs []declare.Document, req clien
 		for _, u := range a.Unsupported {
 			p.Unsupported = append(p.Unsupported, u.String())
 		}
-		if f, ok := s.o.Service.Planner.(Warner); ok {
+		if f, ok := s.o.Service.Planner.(warner); ok {
 			p.Warnings = f.Warnings(look, w.Planned(), warned(callerFrom(ctx), docs))
 		}
 		return nil
@@ -134,9 +136,9 @@ func (s *Server) declare(ctx context.Context, docs []declare.Document, req clien
 	return p, nil
 }
 
-// warned holds the objects of the documents about which the caller gets
-// warnings. A reader gets none about images in files, which would say whether a
-// file exists.
+// warned returns the objects of the documents about which the caller gets
+// warnings. A reader gets no warnings about images in files, because a warning
+// would show whether a file exists.
 func warned(c caller, docs []declare.Document) map[string]bool {
 	scope := declare.Scope(docs)
 	for _, doc := range docs {
@@ -149,9 +151,9 @@ func warned(c caller, docs []declare.Document) map[string]bool {
 	return scope
 }
 
-// hostFor returns the host as the planner observes it; look bounds the plans. If
-// the host cannot be observed, planning fails; an apply must still succeed and
-// returns the changes of the declarations instead.
+// hostFor returns the planner's view of the host. look bounds the time of its
+// plans. If the host cannot be observed, a dry run fails. An apply still
+// succeeds and returns the changes of the declarations instead of a plan.
 func (s *Server) hostFor(ctx, look context.Context, dry bool) declare.Host {
 	return declare.Host{
 		Refuse: func(objects []declare.Planned) error { return s.o.Service.Planner.Refuse(ctx, objects) },

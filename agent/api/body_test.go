@@ -205,7 +205,7 @@ func TestTheOpenAPIDocumentHasEveryRoute(t *testing.T) {
 		}
 	}
 	w := b.asRoot("POST", "/v1/adopt", `{"type":"xyz","instance":"web"}`)
-	if w.Code != 422 || !strings.Contains(w.Body.String(), "lxd, kvm, lxc") {
+	if w.Code != 422 || !strings.Contains(w.Body.String(), "lxd, incus, kvm, lxc") {
 		t.Errorf("an unknown type: %d %s", w.Code, w.Body)
 	}
 }

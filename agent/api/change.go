@@ -15,8 +15,9 @@ func (s *Server) remove(ctx context.Context, i *in[client.DeleteRequest]) (*out[
 	return answer(client.DeleteAnswer{Outcomes: outcomes}, err)
 }
 
-// Delete removes objects (KIND/NAME) in one atomic write. An object that cannot
-// be removed gets an error and does not prevent the removal of the others.
+// Delete removes objects (KIND/NAME) from the declared state in one atomic
+// write. An object that cannot be removed gets an error in its outcome and does
+// not prevent the removal of the others.
 func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []client.Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *declare.State) error {
 		outcomes = outcomesOf(objects, w.Delete(objects, s.unread(w)))
@@ -30,7 +31,8 @@ func (s *Server) allowed(ctx context.Context, i *in[client.AllowRequest]) (*out[
 	return answer(client.DeleteAnswer{Outcomes: outcomes}, err)
 }
 
-// Allow consents to an impact on held objects (KIND/NAME) in one atomic write.
+// Allow records the consent to an impact on held objects (KIND/NAME) in one
+// atomic write.
 func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []client.Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *declare.State) error {
 		outcomes = outcomesOf(objects, w.Consent(impact, objects, s.unread(w)))
@@ -39,7 +41,8 @@ func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (o
 	return outcomes, err
 }
 
-// outcomesOf turns the errors of objects into a bulk answer.
+// outcomesOf returns the outcomes of objects from their errors. errs has an
+// error or nil for each object.
 func outcomesOf(objects []string, errs []error) []client.Outcome {
 	outcomes := make([]client.Outcome, len(objects))
 	for i, err := range errs {
@@ -79,9 +82,9 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 	}
 }
 
-// imageCame requests a new attempt for machines that could not be created for
-// lack of the image. A failure is only logged, since the image itself is fine:
-// each machine has a next retry of its own.
+// imageCame requests a new attempt for machines that could not be created
+// because the image was missing. A failure is only logged, because each machine
+// has a scheduled retry anyway.
 func (s *Server) imageCame(ctx context.Context, reference string) {
 	err := s.rewrite(ctx, false, func(w *declare.State) error { w.RetryImage(reference); return nil })
 	if err != nil {
@@ -108,7 +111,8 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	if err := s.o.Service.Adopter.Stamp(ctx, t, a, o); err != nil {
 		return nil, err
 	}
-	// The provisioner may have found the unstamped instance and given up on it.
+	// The provisioner may have recorded a failure because the instance had no
+	// stamp yet, so request a new attempt.
 	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(spec.KindMachine+"/"+a.Name, false) }); err != nil {
 		return nil, err
 	}

@@ -13,17 +13,13 @@ import (
 // its caller.
 type boundListener struct {
 	net.Listener
-	caller func(Peer) caller
+	caller func(peerCredentials) caller
 	conns  *counter
 	// refused is called for each rejected connection.
-	refused func(p Peer, reason string, err error)
+	refused func(p peerCredentials, reason string, err error)
 
 	mu   sync.Mutex
 	idle map[share]*list.List // of *peerConn, oldest first
-}
-
-func newBoundListener(conns *counter, callerOf func(Peer) caller, refused func(Peer, string, error)) *boundListener {
-	return &boundListener{caller: callerOf, conns: conns, refused: refused, idle: map[share]*list.List{}}
 }
 
 // peerConn is a connection with its caller.
@@ -32,7 +28,8 @@ type peerConn struct {
 	caller caller
 	once   sync.Once
 	give   func()
-	// place is the element in the list of idle connections; nil: not idle.
+	// place is the element in the list of idle connections, or nil while the
+	// connection is busy.
 	place *list.Element
 }
 
@@ -43,12 +40,14 @@ func (c *peerConn) Close() error {
 	return err
 }
 
-// busyAnswer is sent without reading the request. It fits the socket's buffer,
-// so the write cannot block.
+// busyAnswer is the answer to a connection above the limits. The agent sends it
+// without reading the request. It fits the socket's buffer, so the write cannot
+// block.
 const busyAnswer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + client.ProblemType + "\r\nConnection: close\r\nContent-Length: 132\r\n\r\n" +
 	`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too many connections to the agent",` + `"kind":"transient"}  ` + "\n"
 
-// Accept returns the next connection within the limits.
+// Accept returns the next connection within the limits. It answers and closes
+// the others.
 func (l *boundListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -58,13 +57,13 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		uc, ok := c.(*net.UnixConn)
 		if !ok {
 			// Only unix sockets report their peer.
-			l.refused(Peer{}, "not a unix socket", nil)
+			l.refused(peerCredentials{}, "not a unix socket", nil)
 			_ = c.Close()
 			continue
 		}
 		p, err := peerOf(uc)
 		if err != nil {
-			l.refused(Peer{}, "unknown peer", err)
+			l.refused(peerCredentials{}, "unknown peer", err)
 			_ = c.Close()
 			continue
 		}
@@ -83,9 +82,10 @@ func (l *boundListener) Accept() (net.Conn, error) {
 	}
 }
 
-// room reserves room for a connection. If there is none and the share yields,
-// room closes an idle connection: the oldest of the caller's uid if the limit
-// per uid is reached, otherwise the oldest of the share.
+// room reserves a place for a connection and reports whether it got one. If all
+// places are taken and the share yields, room closes the longest idle
+// connection. It chooses among the connections of the caller's uid if the limit
+// per uid is reached, otherwise among all of the share.
 func (l *boundListener) room(c caller) bool {
 	s := c.share()
 	if taken, _ := l.conns.take(s, c.UID); taken {
@@ -103,8 +103,9 @@ func (l *boundListener) room(c caller) bool {
 	return taken
 }
 
-// oldest returns the longest idle connection of a share, or of the uid if own
-// is set; nil if there is none. From then on the connection counts as busy.
+// oldest returns the longest idle connection of a share, or nil if there is
+// none. If own is true, it looks only at connections of the uid. The returned
+// connection no longer counts as idle.
 func (l *boundListener) oldest(s share, uid uint32, own bool) *peerConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +127,8 @@ func (l *boundListener) busy(c *peerConn) {
 	l.leave(c)
 }
 
-// leave removes a connection from the list of idle connections; l.mu is held.
+// leave removes a connection from the list of idle connections. The caller
+// holds l.mu.
 func (l *boundListener) leave(c *peerConn) {
 	if c.place != nil {
 		l.idle[c.caller.share()].Remove(c.place)
@@ -135,7 +137,7 @@ func (l *boundListener) leave(c *peerConn) {
 }
 
 // state is the server's ConnState callback. It records whether a connection is
-// idle; a connection before its first request is idle, too.
+// idle. A connection before its first request counts as idle, too.
 func (l *boundListener) state(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*peerConn)
 	if !ok {

@@ -13,6 +13,7 @@ import (
 	"hostler/agent/workerapi"
 	"hostler/internal/fault"
 	"hostler/internal/fault/faulttest"
+	"hostler/internal/hosttest"
 )
 
 // few limits the host to that many machines.
@@ -74,7 +75,7 @@ func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 	began, held := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool
 	var first sync.Once
-	l, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: func() time.Time {
+	l, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Clock: func() time.Time {
 		if armed.Load() {
 			first.Do(func() { close(began); <-held })
 		}

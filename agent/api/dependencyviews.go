@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -34,9 +35,7 @@ func volumeRow(o state.Object) (client.Storage, error) {
 	row, err := storageRow(o, &rec)
 	row.Provider, row.Declaration = rec.Volume.Provider, rec.Declaration
 	heldRow(o, rec.Held, &row.Message)
-	if row.Size == 0 {
-		row.Size = int64(rec.Volume.Size)
-	}
+	row.Size = cmp.Or(row.Size, int64(rec.Volume.Size))
 	return row, err
 }
 
@@ -48,14 +47,12 @@ func filesystemRow(o state.Object) (client.Storage, error) {
 	if rec.Filesystem.Volume != "" {
 		row.Provider = "managed"
 	}
-	if row.Size == 0 {
-		row.Size = int64(rec.Filesystem.Size)
-	}
+	row.Size = cmp.Or(row.Size, int64(rec.Filesystem.Size))
 	return row, err
 }
 
-// storageRow decodes the record into rec and fills in the fields from the
-// status.
+// storageRow decodes the record into rec and returns a row with the fields from
+// the status.
 func storageRow(o state.Object, rec any) (client.Storage, error) {
 	var st spec.StorageStatus
 	if err := o.Decode(rec, &st); err != nil {
@@ -66,9 +63,7 @@ func storageRow(o state.Object, rec any) (client.Storage, error) {
 		Message: st.Message, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		ErrorKind: st.Attempts.ErrorKind, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
 	}
-	if row.Status == "" {
-		row.Status = spec.StoragePending
-	}
+	row.Status = cmp.Or(row.Status, spec.StoragePending)
 	for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {
 		a := st.Attachments[machine]
 		row.Attachments = append(row.Attachments, client.Attachment{Machine: machine, Status: a.State, Source: a.Source, ReadOnly: a.ReadOnly, Message: a.Message})

@@ -8,8 +8,8 @@ import (
 	"hostler/agent/state"
 )
 
-// ApplyFolder puts the files of a directory in force, together with the applied
-// documents. It is idempotent.
+// ApplyFolder makes the files of a directory, together with the documents that
+// were applied, the declared state. It is idempotent.
 func (s *Server) ApplyFolder(ctx context.Context, f declare.Folder) (declare.FolderAnswer, error) {
 	ctx = state.Urgent(ctx) // a user saved a file and waits
 	var answer declare.FolderAnswer
@@ -17,7 +17,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f declare.Folder) (declare.Fol
 	host := s.hostFor(ctx, ctx, false)
 	err := s.rewrite(ctx, false, func(w *declare.State) (err error) {
 		answer, docs, err = w.ApplyFolder(f, host)
-		if err == nil && answer.Partial() { // visible before the records change
+		if err == nil && answer.Partial() { // store the refusals before the records change
 			s.folder.Store(&declare.FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
 		}
 		return err
@@ -37,8 +37,8 @@ func (s *Server) ApplyFolder(ctx context.Context, f declare.Folder) (declare.Fol
 	return answer, nil
 }
 
-// Redeclare creates again the objects that were declared again during their
-// removal and are gone now.
+// Redeclare creates objects again that a document declared while they were
+// being removed. It leaves out objects whose removal has not ended.
 func (s *Server) Redeclare(ctx context.Context) error {
 	return s.rewrite(ctx, false, func(w *declare.State) error { w.Redeclare(); return nil })
 }
@@ -46,8 +46,8 @@ func (s *Server) Redeclare(ctx context.Context) error {
 // Awaits reports whether documents declare objects that are being removed.
 func (s *Server) Awaits() bool { return s.awaits.Load() }
 
-// Files returns the files behind the declared state. The caller uses it to find
-// files that were removed while the agent did not run.
+// Files returns the paths of the files from which the declared state comes.
+// With them the caller finds files that were removed while no agent ran.
 func (s *Server) Files(ctx context.Context) ([]string, error) {
 	w, err := s.readState(ctx)
 	if err != nil {

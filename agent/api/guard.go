@@ -17,14 +17,14 @@ import (
 
 // Guard prevents changes of the host's own network from locking out the users.
 type Guard interface {
-	// Confirm keeps the change that waits for confirmation, Revert undoes the
-	// armed change; both return its object, KIND/NAME. Without such a change
-	// they return fault.NotFound. Confirm returns fault.Conflict while the
-	// change is still being made.
+	// Confirm makes the change that waits for confirmation final. Revert undoes
+	// the armed change. Both return the object of the change as KIND/NAME, or
+	// fault.NotFound without such a change. Confirm returns fault.Conflict
+	// while the change is still being made.
 	Confirm(ctx context.Context) (object string, err error)
 	Revert(ctx context.Context) (object string, err error)
 	// Remember stores the address from which the user who makes a change is
-	// connected; an invalid address means none.
+	// connected. An invalid address means that it is unknown.
 	Remember(client netip.Addr)
 }
 
@@ -38,13 +38,15 @@ func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[client.GuardAnsw
 	return answer(client.GuardAnswer{Object: object}, err)
 }
 
-// The bounds of the time that a change may wait for confirmation.
+// These are the shortest and longest time that a change can wait for
+// confirmation.
 const (
 	minConfirm = spec.Duration(time.Second)
 	maxConfirm = spec.Duration(24 * time.Hour)
 )
 
-// confirming makes the documents' changes wait for confirmation.
+// confirming makes the documents' changes wait for confirmation for the
+// duration in text. It does nothing if text is "".
 func confirming(docs []declare.Document, text string) error {
 	if text == "" {
 		return nil
@@ -59,14 +61,14 @@ func confirming(docs []declare.Document, text string) error {
 	return nil
 }
 
-// ancestors bounds the processes that clientOf examines: command, sudo, shell,
-// ssh.
+// ancestors bounds the number of processes that clientOf examines, e.g. the
+// command, sudo, the shell and sshd.
 const ancestors = 16
 
-// clientOf returns the address of the SSH client whose user runs the process.
-// It is taken from the variable SSH_CONNECTION of the process or of an
-// ancestor, because sudo removes the variable. Without SSH the address is
-// invalid.
+// clientOf returns the address of the SSH client whose user runs the process,
+// or an invalid address if there is none. It reads SSH_CONNECTION from the
+// environment of the process or of an ancestor, because sudo removes this
+// variable.
 func clientOf(pid int32) netip.Addr {
 	for range ancestors {
 		dir := "/proc/" + strconv.Itoa(int(pid))

@@ -38,7 +38,7 @@ func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerTyp
 	return row.Type, row.Instance, nil
 }
 
-// flushing flushes every write at once.
+// flushing is a writer that flushes every write at once.
 type flushing struct {
 	w  io.Writer
 	rc *http.ResponseController
@@ -80,15 +80,15 @@ func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// guestStreams are the client's ends of a guest's streams.
+// guestStreams holds the client's ends of a guest's streams.
 type guestStreams struct {
 	stdin io.Reader
 	sizes <-chan frames.WindowSize
 	out   *frames.Writer
 }
 
-// guest upgrades the connection and runs work on it. badRequest is an error
-// found earlier in the request.
+// guest upgrades the connection and runs work on its streams. badRequest is the
+// error in the request that the caller found, or nil.
 func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error, work func(context.Context, spec.ContainerType, string, guestStreams) (int, error)) {
 	if badRequest != nil {
 		raw.WriteProblem(w, raw.ProblemOf(badRequest))
@@ -119,10 +119,10 @@ func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error,
 	s.attend(r.Context(), conn, rw.Reader, func(ctx context.Context, g guestStreams) (int, error) { return work(ctx, t, instance, g) })
 }
 
-// attend carries the streams of a command until it ends. A lost client or the
-// agent's shutdown ends it early.
+// attend runs work on the streams of a connection. If the client disconnects or
+// the agent stops, attend ends the context of work.
 func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, work func(context.Context, guestStreams) (int, error)) {
-	// The context of the request ends with the hijack.
+	// The hijack ends the context of the request, so use a new one.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stopping := context.AfterFunc(s.stop, cancel)
@@ -170,7 +170,8 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan frames.WindowSize
 			if len(payload) == 0 {
 				_ = feed.Close()
 			} else {
-				// If the command no longer reads, its input is lost, as with a closed pipe.
+				// If the command no longer reads, drop its input, as a closed pipe
+				// does.
 				_, _ = feed.Write(payload)
 			}
 		case frames.Resize:
@@ -178,7 +179,7 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan frames.WindowSize
 			if err != nil {
 				return
 			}
-			// Only the last size counts.
+			// Drop an unread size, because only the last size counts.
 			select {
 			case <-sizes:
 			default:
@@ -190,8 +191,8 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan frames.WindowSize
 	}
 }
 
-// beat detects a lost client even while its input is not read: a write to it
-// fails.
+// beat sends heartbeats and calls gone if one cannot be sent. So attend()
+// notices a lost client even while nothing reads the client's input.
 func (s *Server) beat(out *frames.Writer, done <-chan struct{}, gone func()) {
 	t := time.NewTicker(s.o.Heartbeat)
 	defer t.Stop()

@@ -15,12 +15,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxLog bounds, in bytes, the part of a console log that is searched for its
-// last lines or for new text; it is the end of a longer log.
+// maxLog bounds the part of a console log in which the agent looks for the last
+// lines or for new text, in bytes. This part is the end of the log.
 const maxLog = 8 << 20
 
-// followDelay is the pause between two reads of a followed log: no hypervisor
-// reports console output by events.
+// followDelay is the pause between two reads of a followed log. The agent polls
+// because no hypervisor reports console output by events.
 const followDelay = time.Second
 
 func logOptions(r *http.Request) (client.LogOptions, error) {
@@ -75,8 +75,8 @@ func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// followLog writes the text that follows seen until the request ends or the
-// instance is gone.
+// followLog writes new text of the log until the request ends or the instance
+// is gone. seen is the log that the client has already got.
 func (s *Server) followLog(ctx context.Context, out io.Writer, t spec.ContainerType, instance string, seen []byte) {
 	tick := time.NewTicker(followDelay)
 	defer tick.Stop()
@@ -93,7 +93,7 @@ func (s *Server) followLog(ctx context.Context, out io.Writer, t spec.ContainerT
 			return
 		}
 		if err != nil {
-			continue // the hypervisor may be back at the next read
+			continue // the hypervisor may answer the next read
 		}
 		text, err := lastPart(log)
 		_ = log.Close()
@@ -126,7 +126,7 @@ func lastPart(log io.Reader) ([]byte, error) {
 	}
 }
 
-// lastLines returns the last n lines; all lines if n is negative.
+// lastLines returns the last n lines of text, or all lines if n is negative.
 func lastLines(text []byte, n int) []byte {
 	if n < 0 {
 		return text
@@ -141,8 +141,9 @@ func lastLines(text []byte, n int) []byte {
 	return text[at+min(1, len(text)-at):]
 }
 
-// after returns the part of text that follows seen. The beginning of seen may
-// be missing in text, which is then compared with the end of seen.
+// after returns the part of text that follows seen, or all of text if it does
+// not contain the end of seen. The beginning of seen may be missing in text,
+// because text is only the end of a long log.
 func after(seen, text []byte) []byte {
 	if bytes.HasPrefix(text, seen) {
 		return text[len(seen):]

@@ -15,8 +15,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// protectedMux lets huma register its handlers behind protect. It refuses
-// patterns that are not in the route table.
+// protectedMux is a mux that puts the handlers that huma registers behind
+// protect(). It refuses patterns that are not in the route table.
 type protectedMux struct {
 	*http.ServeMux
 	s    *Server
@@ -32,7 +32,7 @@ func (m protectedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *ht
 	m.ServeMux.HandleFunc(pattern, m.s.protect(rt, h))
 }
 
-// table returns all routes, including those with a handler of another package.
+// table returns the route table, with /metrics if there is a Gatherer.
 func (s *Server) table() []route {
 	rows := s.routes()
 	if g := s.o.Gatherer; g != nil {
@@ -63,7 +63,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 			Method: rt.method, Path: rt.path, Summary: rt.summary,
 			Description:  "Needs the right to " + string(rt.right) + ".",
 			OperationID:  operationID(rt),
-			MaxBodyBytes: -1, BodyReadTimeout: -1, // protect bounds both
+			MaxBodyBytes: -1, BodyReadTimeout: -1, // protect() bounds both
 		}
 		if rt.once() {
 			op.Parameters = append(op.Parameters, &huma.Param{
@@ -79,7 +79,8 @@ func (s *Server) newHandler() (http.Handler, error) {
 		a.OpenAPI().AddOperation(&op)
 		g.HandleFunc(rt.method+" "+rt.path, rt.raw)
 	}
-	// The document reveals no data of the host, so all readers may have it.
+	// The document contains no data of the host, so all readers have the right
+	// to read it.
 	doc := route{method: "GET", path: "/openapi.json", right: rightRead}
 	b, err := a.OpenAPI().MarshalJSON()
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	return s.outer(mux), nil
 }
 
-// limitTypes limits the member type of a request to names of container types.
+// limitTypes limits the field "type" of a request to these names.
 func limitTypes(schemas huma.Registry, request reflect.Type, names []string) {
 	s := schemas.SchemaFromRef(schemas.Schema(request, true, "").Ref)
 	for _, name := range names {
@@ -101,7 +102,8 @@ func limitTypes(schemas huma.Registry, request reflect.Type, names []string) {
 	s.PrecomputeMessages()
 }
 
-// describe documents a raw route.
+// describe adds the parameters, body and answer of a raw route to its operation
+// in the OpenAPI document.
 func describe(op *huma.Operation, rt route, schemas huma.Registry) {
 	op.Responses = map[string]*huma.Response{"200": {Description: "As in the summary."}}
 	if rt.request != nil {
@@ -129,7 +131,8 @@ func (s *Server) humaConfig() huma.Config {
 	}
 }
 
-// schemaName prefixes the names of other packages' types to keep them apart.
+// schemaName returns the name of a type's schema. It puts the package's name
+// before types of other packages, so that names differ.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
@@ -148,8 +151,8 @@ func operationID(rt route) string {
 	return strings.ToLower(rt.method) + "-" + strings.Trim(clean, "-")
 }
 
-// plainProblem converts huma's errors to problems with a kind. It omits the
-// client's input, which may hold secrets.
+// plainProblem converts huma's errors to problems with a kind. It leaves out
+// the client's input, because the input may hold secrets.
 func plainProblem(_ huma.Context, _ string, v any) (any, error) {
 	em, ok := v.(*huma.ErrorModel)
 	if !ok {

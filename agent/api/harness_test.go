@@ -95,7 +95,7 @@ func (b *bench) listen(t testing.TB) *client.Client {
 	t.Helper()
 	dir := hosttest.SocketDir(t)
 	b.socket = filepath.Join(dir, "run", "hostler.sock")
-	l, err := Listen(b.socket, os.Getgid())
+	l, err := Listen(slog.New(slog.DiscardHandler), b.socket, os.Getgid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,12 +114,12 @@ func (b *bench) listen(t testing.TB) *client.Client {
 }
 
 // peer returns a caller as the kernel would report it.
-func peer(uid, gid uint32, groups ...uint32) Peer {
-	return Peer{PID: 4711, UID: uid, GID: gid, Groups: groups, Exe: "/usr/bin/test"}
+func peer(uid, gid uint32, groups ...uint32) peerCredentials {
+	return peerCredentials{PID: 4711, UID: uid, GID: gid, Groups: groups, Exe: "/usr/bin/test"}
 }
 
 // as makes a request as peer p, without a socket.
-func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.ResponseRecorder {
+func (b *bench) as(p peerCredentials, method, target, contentType, body string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
 		r = strings.NewReader(body)
@@ -131,7 +131,7 @@ func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.R
 }
 
 // ask makes a prepared request as peer p, without a socket.
-func (b *bench) ask(p Peer, req *http.Request, contentType string) *httptest.ResponseRecorder {
+func (b *bench) ask(p peerCredentials, req *http.Request, contentType string) *httptest.ResponseRecorder {
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}

@@ -173,6 +173,10 @@ func (h imagesOf) List(context.Context) ([]client.Image, []string, error) {
 	return all, h.notices, nil
 }
 
+func (h imagesOf) Available(context.Context) []client.AvailableImage {
+	return []client.AvailableImage{}
+}
+
 func (h imagesOf) Delete(_ context.Context, ref string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The limits of the API that apply to all callers. maxApplyBody leaves room for
-// the rest of a request with MaxDocuments.
+// These limits of the API apply to all callers. Sizes are in bytes.
+// maxApplyBody exceeds client.MaxDocuments, to leave room for the rest of a
+// request.
 const (
 	maxHeader    = 8 << 10
 	maxBody      = 256 << 10
@@ -19,7 +20,7 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// The limits of a reader's plan: enough for a host's whole declaration.
+// These are the limits of a reader's plan. A host's whole declaration fits.
 const (
 	maxReaderBody      = 1 << 20
 	maxReaderDocuments = 256
@@ -27,12 +28,11 @@ const (
 	maxReaderNetworks  = 500
 )
 
-// shareRates is the factor between the rate of a uid and the rate of its share
-// as a whole.
+// shareRates is the rate of a share as a whole divided by the rate of a uid.
 const shareRates = 10
 
-// rates holds one token bucket per uid and one per share. Full buckets are
-// dropped, so that the map only holds active users.
+// rates holds one token bucket per uid and one per share. sweep() drops full
+// buckets, so that the map only holds active users.
 type rates struct {
 	mu      sync.Mutex
 	now     func() time.Time
@@ -40,7 +40,7 @@ type rates struct {
 	swept   time.Time
 }
 
-// rated identifies the bucket of a uid, or of a whole share.
+// rated identifies the bucket of a uid, or of a whole share if all is true.
 type rated struct {
 	holder
 	all bool
@@ -51,11 +51,8 @@ type bucket struct {
 	at                  time.Time
 }
 
-func newRates(now func() time.Time) *rates {
-	return &rates{now: now, buckets: map[rated]*bucket{}}
-}
-
-// allow takes a token from the uid's bucket and from its share's bucket.
+// allow takes a token from the bucket of the caller's uid and one from the
+// bucket of its share. It returns false if either has none.
 func (r *rates) allow(c caller) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +61,7 @@ func (r *rates) allow(c caller) bool {
 	s := c.share()
 	p := parts[s]
 	own := r.bucket(rated{holder: holder{s, c.UID}}, p.rate, p.burst, now)
-	if own.tokens < 1 { // leaves the share's tokens to the others
+	if own.tokens < 1 { // leave the share's tokens to the other uids
 		return false
 	}
 	all := r.bucket(rated{holder: holder{share: s}, all: true}, shareRates*p.rate, shareRates*p.burst, now)
@@ -76,7 +73,8 @@ func (r *rates) allow(c caller) bool {
 	return true
 }
 
-// bucket returns the filled bucket.
+// bucket returns a bucket with its tokens up to now. It creates the bucket if
+// it does not exist.
 func (r *rates) bucket(of rated, rate, burst float64, now time.Time) *bucket {
 	b := r.buckets[of]
 	if b == nil {
@@ -87,8 +85,8 @@ func (r *rates) bucket(of rated, rate, burst float64, now time.Time) *bucket {
 	return b
 }
 
-// fill adds the tokens since the last call; if the clock went back it adds
-// none.
+// fill adds the tokens for the time since the last call. If the clock went
+// back, it adds none.
 func (b *bucket) fill(now time.Time) {
 	if d := now.Sub(b.at).Seconds(); d > 0 {
 		b.tokens = min(b.burst, b.tokens+d*b.rate)
@@ -109,11 +107,11 @@ func (r *rates) sweep(now time.Time) {
 }
 
 func httpServer(h http.Handler) *http.Server {
-	// ReadTimeout and WriteTimeout would cut streams: protect sets both
-	// deadlines per request instead.
+	// Do not set ReadTimeout and WriteTimeout, because they would end streams.
+	// protect() sets both deadlines for each request.
 	return &http.Server{
 		Handler:           h,
-		MaxHeaderBytes:    maxHeader - 4096, // net/http grants 4 KiB of slop
+		MaxHeaderBytes:    maxHeader - 4096, // net/http adds 4 KiB
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 	}

@@ -19,22 +19,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// The modes of the socket and of its directory.
+// These are the modes of the socket and of its directory.
 const (
 	socketMode = 0o660
 	dirMode    = 0o750
 )
 
-// Listen creates the agent's socket with mode 0660, and its directory with mode
-// 0750 if it is absent. Both belong to the first gid of groups, or to root's
-// group if groups is empty; the other groups get access by an access control
-// list, if the filesystem has these. Listen replaces the socket of a dead agent;
-// the socket of a running agent is fault.Conflict.
-func Listen(path string, groups ...int) (*net.UnixListener, error) {
-	return listen(slog.New(slog.DiscardHandler), path, groups)
-}
-
-// listen is Listen. It logs which groups get no access.
+// listen creates the socket and returns its listener; see Listen.
 func listen(log *slog.Logger, path string, groups []int) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if len(groups) == 0 {
@@ -46,8 +37,8 @@ func listen(log *slog.Logger, path string, groups []int) (*net.UnixListener, err
 	if err := clearSocket(path); err != nil {
 		return nil, err
 	}
-	// A bound socket gets the mode that its descriptor has before the bind. A
-	// umask would affect the whole process.
+	// Set the mode of the descriptor before the bind, because the bound socket
+	// gets this mode. A umask would affect the whole process.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
@@ -64,7 +55,8 @@ func listen(log *slog.Logger, path string, groups []int) (*net.UnixListener, err
 	return l, nil
 }
 
-// makeDir creates the directory. It refuses a directory of another user.
+// makeDir creates the socket's directory or sets the mode and groups of an
+// existing one. It refuses a directory of another user.
 func makeDir(dir string, groups []int) error {
 	gid := groups[0]
 	err := os.Mkdir(dir, dirMode)
@@ -89,14 +81,16 @@ func makeDir(dir string, groups []int) error {
 	if err := unix.Fchmod(fd, dirMode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", dir, err)
 	}
-	// secureSocket logs that there are no access control lists.
+	// Ignore that a filesystem has no access control lists, because
+	// secureSocket() logs a warning about this.
 	if err := unix.Fsetxattr(fd, accessList, listOf(dirMode, groups[1:]), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("cannot give %s to the groups %v: %w", dir, groups, err)
 	}
 	return nil
 }
 
-// clearSocket removes a socket without a listener.
+// clearSocket removes the socket of a dead agent. It returns fault.Conflict if
+// an agent listens on the socket.
 func clearSocket(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +111,7 @@ func clearSocket(path string) error {
 		return fault.New(fault.Conflict, "another agent is running on %s", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		// A full backlog is EAGAIN: an agent listens, but slowly.
+		// EAGAIN means a full backlog, i.e. an agent listens but is slow.
 		return fault.New(fault.Conflict, "another agent may be running on %s: %v", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,8 +120,9 @@ func clearSocket(path string) error {
 	return nil
 }
 
-// secureSocket sets owner and mode and checks them. It opens the bound socket
-// with O_PATH, so that a file put in its place is not changed instead.
+// secureSocket sets and checks the group, the mode and the access control list
+// of the socket. It opens the socket once, with O_PATH, so that it does not
+// change a file that later takes the socket's place.
 func secureSocket(log *slog.Logger, path string, groups []int) error {
 	gid := groups[0]
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -135,7 +130,8 @@ func secureSocket(log *slog.Logger, path string, groups []int) error {
 		return fmt.Errorf("cannot open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
-	// fchmod refuses O_PATH descriptors; the link in /proc names the same inode.
+	// fchmod refuses O_PATH descriptors, but chmod of the link in /proc changes
+	// the same inode.
 	self := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("cannot give %s to group %d: %w", path, gid, err)
@@ -166,10 +162,10 @@ func secureSocket(log *slog.Logger, path string, groups []int) error {
 // accessList is the extended attribute that holds a file's access control list.
 const accessList = "system.posix_acl_access"
 
-// listOf returns the access control list that gives further groups the same
-// rights as the file's own group, in the kernel's format
-// (linux/posix_acl_xattr.h): a version, then entries of tag, rights and id.
-// Without further groups it equals the mode and replaces a longer list.
+// listOf returns the access control list that gives groups the same rights as
+// the file's own group. It has the kernel's format (linux/posix_acl_xattr.h),
+// which is a version and entries of tag, rights and id. Without groups the list
+// says the same as the mode and serves to replace a longer list.
 func listOf(mode uint32, groups []int) []byte {
 	const (
 		owner, group, named, mask, other = 0x01, 0x04, 0x08, 0x10, 0x20
@@ -193,8 +189,8 @@ func listOf(mode uint32, groups []int) []byte {
 	return list
 }
 
-// RenewableListener is a listener on the agent's socket that survives the
-// removal of the socket's file: Renew makes the socket again.
+// RenewableListener is a listener on the agent's socket. After the removal of
+// the socket's file, Renew creates the socket again.
 type RenewableListener struct {
 	log    *slog.Logger
 	path   string
@@ -206,10 +202,13 @@ type RenewableListener struct {
 	closed bool
 }
 
-// ListenRenewable is Listen for a socket that Renew can make again. It logs
-// which groups get no access because the filesystem has no access control
-// lists.
-func ListenRenewable(log *slog.Logger, path string, groups ...int) (*RenewableListener, error) {
+// Listen creates the agent's socket with mode 0660, and its directory with mode
+// 0750 if it is absent. Both belong to the first of groups, or to root's group
+// if groups is empty. The other groups get access by an access control list. If
+// the filesystem has no such lists, the log names the groups without access.
+// Listen replaces the socket of a dead agent. It fails with fault.Conflict if an
+// agent listens on the socket.
+func Listen(log *slog.Logger, path string, groups ...int) (*RenewableListener, error) {
 	l := &RenewableListener{log: log, path: path, groups: groups}
 	return l, l.listen()
 }
@@ -227,9 +226,9 @@ func (l *RenewableListener) listen() error {
 	return nil
 }
 
-// Renew checks whether the socket's file still exists, and makes it and its
-// directory again if not. Open connections stay open. Errors are those of
-// Listen, which leave the listener unchanged.
+// Renew creates the socket and its directory again if the socket's file is gone
+// or was replaced. Open connections stay open. Renew fails like Listen and then
+// leaves the listener as it is.
 func (l *RenewableListener) Renew() (renewed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

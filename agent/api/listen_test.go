@@ -28,7 +28,7 @@ func TestTheSocketIsForItsGroupOnly(t *testing.T) {
 	dir := filepath.Join(hosttest.SocketDir(t), "run")
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	l, err := Listen(filepath.Join(dir, "s"), readerGID)
+	l, err := Listen(slog.New(slog.DiscardHandler), filepath.Join(dir, "s"), readerGID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestEachGroupAloneReachesTheSocket(t *testing.T) {
 		return err == nil
 	}
 	for _, allowed := range [][]int{{readerGID, adminGID}, {readerGID}} {
-		l, err := Listen(socket, allowed...)
+		l, err := Listen(slog.New(slog.DiscardHandler), socket, allowed...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestTheSocketNeedsNoAccessControlLists(t *testing.T) {
 	for _, groups := range [][]int{{readerGID}, {readerGID, adminGID}} {
 		var log strings.Builder
 		socket := filepath.Join(top, "run", "s")
-		l, err := ListenRenewable(slog.New(slog.NewTextHandler(&log, nil)), socket, groups...)
+		l, err := Listen(slog.New(slog.NewTextHandler(&log, nil)), socket, groups...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,12 +122,12 @@ func TestTheSocketOfADeadAgentIsReplaced(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l, err := Listen(path, 0)
+	l, err := Listen(slog.New(slog.DiscardHandler), path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = Listen(path, 0)
+	_, err = Listen(slog.New(slog.DiscardHandler), path, 0)
 	faulttest.Want(t, err, fault.Conflict, fmt.Sprintf("another agent is running (pid %d)", os.Getpid()))
 }
 
@@ -142,7 +142,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, link} {
-		_, err := Listen(path, 0)
+		_, err := Listen(slog.New(slog.DiscardHandler), path, 0)
 		faulttest.Want(t, err, fault.NeedsOperator, "not a socket")
 	}
 	other := filepath.Join(dir, "theirs")
@@ -152,15 +152,15 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 	if err := os.Chown(other, otherUID, 0); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Listen(filepath.Join(other, "s"), 0)
+	_, err := Listen(slog.New(slog.DiscardHandler), filepath.Join(other, "s"), 0)
 	faulttest.Want(t, err, fault.NeedsOperator, "belongs to user")
-	if _, err := Listen(filepath.Join(dir, "linked", "s"), 0); err != nil {
+	if _, err := Listen(slog.New(slog.DiscardHandler), filepath.Join(dir, "linked", "s"), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(filepath.Join(dir, "linked"), filepath.Join(dir, "via")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(filepath.Join(dir, "via", "s"), 0); err == nil {
+	if _, err := Listen(slog.New(slog.DiscardHandler), filepath.Join(dir, "via", "s"), 0); err == nil {
 		t.Error("a directory that is a link was taken")
 	}
 }

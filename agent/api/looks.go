@@ -10,11 +10,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// lookAge is the maximum age of an answer about the whole host for a reader,
-// who may ask in a loop.
+// lookAge is the maximum age of an answer about the whole host that a reader
+// gets. Readers share answers, because a reader may ask in a loop.
 const lookAge = 2 * time.Second
 
-// looks are the answers that require observing the whole host.
+// looks holds the answers that require an observation of the whole host.
 type looks struct {
 	doctor       *shared[[]client.Check]
 	blockDevices *shared[[]client.BlockDevice]
@@ -32,9 +32,9 @@ func newLooks(o Options) looks {
 	}
 }
 
-// shared is an observation that readers share. A caller who may change the host
-// gets an observation of their own, and so sees the effect of their changes. Do
-// not modify the returned value.
+// shared is an observation that readers share, so no reader may modify it. A
+// reader may get an observation that is a little old. A caller with the right to
+// change the host gets a new one, which shows the effect of the caller's changes.
 type shared[T any] struct {
 	log  *slog.Logger
 	now  func() time.Time
@@ -44,7 +44,7 @@ type shared[T any] struct {
 	last *look[T]
 }
 
-// look is an observation; its fields are set once done is closed.
+// look is an observation. Its other fields are valid once done is closed.
 type look[T any] struct {
 	done  chan struct{}
 	ended time.Time
@@ -57,7 +57,8 @@ func newShared[T any](o Options, read func(context.Context) (T, error)) *shared[
 }
 
 // get observes the host. Readers share an observation that is in progress or
-// ended at most lookAge ago; it does not end when the first caller goes away.
+// ended at most lookAge ago. A shared observation goes on if its first caller
+// disconnects.
 func (s *shared[T]) get(ctx context.Context) (T, error) {
 	if callerFrom(ctx).role != roleReader {
 		return s.read(ctx)

@@ -41,7 +41,7 @@ func TestReadersShareOneLook(t *testing.T) {
 		o.Service.Host = countedHost{o.Service.Host.(*standIn), &looks, ends}
 	})
 	reader := func(uid uint32) context.Context {
-		return withCaller(t.Context(), caller{Peer: peer(uid, readerGID), role: roleReader})
+		return withCaller(t.Context(), caller{peerCredentials: peer(uid, readerGID), role: roleReader})
 	}
 	gone, leave := context.WithCancel(reader(2000))
 	answers := make(chan error)

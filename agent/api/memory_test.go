@@ -17,11 +17,12 @@ import (
 
 // memory is a store in memory: the same rules, but not durable.
 type memory struct {
-	mu       sync.Mutex
-	rev      int64
-	objects  map[state.ID]state.Object
-	events   []state.Event
-	watchers map[chan struct{}]bool
+	mu         sync.Mutex
+	rev        int64
+	objects    map[state.ID]state.Object
+	events     []state.Event
+	eventsRead int
+	watchers   map[chan struct{}]bool
 	// fail is the error of every call while it is set.
 	fail error
 	// writes counts the calls that changed objects, lists the listings.
@@ -213,10 +214,15 @@ func (m *memory) Events(_ context.Context, q state.EventQuery) ([]state.Event, e
 	var found []state.Event
 	for _, e := range m.events {
 		of := q.Object == nil || e.Object.Kind == q.Object.Kind && (q.Object.Name == "" || e.Object.Name == q.Object.Name)
-		if e.Seq > q.After && of && len(found) < q.Limit {
+		if e.Seq > q.After && (q.Before == 0 || e.Seq < q.Before) && of {
 			found = append(found, e)
 		}
 	}
+	if q.Newest {
+		found = found[max(0, len(found)-q.Limit):]
+	}
+	found = slices.Clone(found[:min(len(found), q.Limit)])
+	m.eventsRead += len(found)
 	return found, nil
 }
 

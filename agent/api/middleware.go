@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,18 +23,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// forbidden is the answer to every caller without the right, whether or not the
-// requested object exists.
+// forbidden is the answer to a caller without the required right. It is the
+// same whether or not the requested object exists.
 var forbidden = raw.NewProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
 
-// allows reports whether a role has a right on this host.
+// allows reports whether a role has a right under the host's configuration.
 func (s *Server) allows(r role, need right) bool {
 	open := s.o.ReadersSeeConsoles
 	return r.allows(need) || r == roleReader && need == rightConsole && open != nil && open()
 }
 
-// protect wraps every handler. It checks the right and the body, sets deadlines
-// and logs changes, in that order.
+// protect wraps every handler. It checks the caller's right and the body, sets
+// deadlines and logs changes, in this order.
 func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := callerFrom(r.Context())
@@ -96,9 +97,10 @@ func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// takePlan reserves room for a plan, the API's most costly answer, or for a page
-// of events. It is called after the request's body was read, so a slow client
-// holds no room.
+// takePlan reserves a place for a plan, the API's most costly answer, or for a
+// page of events. If none is free, it waits if waits is true, else it returns a
+// problem. Call it after the request's body was read, so that a slow client
+// holds no place.
 func (s *Server) takePlan(ctx context.Context, c caller, waits bool) (done func(), p *client.Problem) {
 	for {
 		taken, freed := s.plans.take(c.share(), c.UID)
@@ -116,20 +118,21 @@ func (s *Server) takePlan(ctx context.Context, c caller, waits bool) (done func(
 	}
 }
 
-// once reports whether a request of the route is a change that must be made
-// once however often it is sent. Streams cannot be replayed, and workers'
-// writes carry revisions and tokens of their own.
+// once reports whether requests of the route are changes with a key, which take
+// effect once even if sent repeatedly. Streams cannot be replayed. Workers'
+// writes carry revisions and tokens instead of a key.
 func (rt route) once() bool {
 	return rt.right == rightChange && rt.method != http.MethodGet && !rt.stream
 }
 
-// outer wraps the route table: it sets deadlines and checks the caller's role,
-// the Host header and the rate.
+// outer wraps the mux. It sets deadlines and checks the caller's role, the Host
+// header, the rate and the path.
 func (s *Server) outer(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recovered(w, r)
-		// The deadlines end requests with a missing body and answers that the
-		// client does not read; protect sets the handler's own deadlines.
+		// These deadlines end requests whose body does not come and answers
+		// that the client does not read. protect() sets other deadlines for the
+		// handler.
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(s.bodyTime))
 		_ = rc.SetWriteDeadline(time.Now().Add(answerTimeout))
@@ -155,8 +158,9 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// unrouted answers requests outside the route table. The mux would answer in
-// plain text and redirect unclean paths.
+// unrouted returns the problem of a request outside the route table, or nil for
+// other requests. The mux would answer such a request in plain text or redirect
+// an unclean path.
 func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 	if r.Method == http.MethodHead {
 		return raw.NewProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
@@ -174,7 +178,8 @@ func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 	return raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
 }
 
-// recovered turns a panic into an error answer and an error in the log.
+// recovered turns a panic into an error answer and an error in the log. It must
+// be deferred.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -188,13 +193,10 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	raw.WriteProblem(w, raw.NewProblem(http.StatusInternalServerError, fault.Transient, "the agent failed on this request; its log says more"))
 }
 
-// readBody reads the body and checks it: within the limit, JSON, no duplicate
-// keys.
+// readBody reads the body and checks that it is within the limit and is JSON
+// without duplicate keys.
 func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
-	limit := rt.body
-	if limit == 0 {
-		limit = maxBody
-	}
+	limit := cmp.Or(rt.body, maxBody)
 	if c.role == roleReader {
 		limit = min(limit, maxReaderBody)
 	}
@@ -218,8 +220,8 @@ func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
 	return b, raw.CheckJSON(b)
 }
 
-// audit logs a change with the caller, the route and the object; never the
-// body.
+// audit logs a change with the caller, the route and the object. It never logs
+// the body.
 func (s *Server) audit(rt route, c caller, r *http.Request) {
 	if rt.right == rightRead || rt.method == http.MethodGet {
 		return
@@ -236,17 +238,18 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", fault.Clip(r.Header.Get(client.KeyHeader), 64))
 }
 
-// auditApply logs the declarations of an apply, whose names are in its body,
-// even if the apply is refused later.
+// auditApply logs the names of the declarations of an apply, which audit()
+// cannot see because they are in the body. It logs them even if the apply is
+// refused later.
 func (s *Server) auditApply(ctx context.Context, docs []declare.Document) {
 	c := callerFrom(ctx)
 	s.log.Info("Declarations are to be applied.", "declarations", fault.Clip(declare.Names(docs), 1024),
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
 }
 
-// refuse answers a request whose body was not read to its end. It closes the
-// connection with the answer, since the answer would otherwise wait for the
-// rest of the body.
+// refuse answers a request with a problem. If the request has a body, refuse
+// closes the connection, since the answer would otherwise wait for the rest of
+// the body.
 func refuse(w http.ResponseWriter, r *http.Request, p *client.Problem) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
@@ -254,7 +257,7 @@ func refuse(w http.ResponseWriter, r *http.Request, p *client.Problem) {
 	raw.WriteProblem(w, p)
 }
 
-// utf8Only accepts no parameter of a media type except charset=utf-8.
+// utf8Only reports whether a media type has no parameter except charset=utf-8.
 func utf8Only(params map[string]string) bool {
 	for k, v := range params {
 		if k != "charset" || !strings.EqualFold(v, "utf-8") {

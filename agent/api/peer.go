@@ -15,25 +15,25 @@ import (
 	"hostler/agent/spec"
 )
 
-// Peer is the process at the other end of a connection, as the kernel reports
-// it.
-type Peer struct {
+// peerCredentials describes the process at the other end of a connection, as the
+// kernel reports it.
+type peerCredentials struct {
 	PID    int32
 	UID    uint32
 	GID    uint32
 	Groups []uint32
-	// Exe is the peer's program for the audit log; empty if the process is gone.
+	// Exe is the peer's program for the audit log, or "" if the process is gone.
 	Exe string
 }
 
-// peerOf reads the peer from the kernel. The kernel records the ids at connect
-// time, so later changes have no effect.
-func peerOf(c *net.UnixConn) (Peer, error) {
+// peerOf reads the peer's credentials from the kernel. The kernel records the
+// ids at the time of the connect, so later changes have no effect.
+func peerOf(c *net.UnixConn) (peerCredentials, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return Peer{}, fmt.Errorf("cannot look at the peer: %w", err)
+		return peerCredentials{}, fmt.Errorf("cannot look at the peer: %w", err)
 	}
-	var p Peer
+	var p peerCredentials
 	var cerr error
 	err = raw.Control(func(fd uintptr) {
 		var cred *unix.Ucred
@@ -47,14 +47,14 @@ func peerOf(c *net.UnixConn) (Peer, error) {
 		err = cerr
 	}
 	if err != nil {
-		return Peer{}, fmt.Errorf("cannot look at the peer: %w", err)
+		return peerCredentials{}, fmt.Errorf("cannot look at the peer: %w", err)
 	}
 	p.Exe, _ = os.Readlink("/proc/" + strconv.Itoa(int(p.PID)) + "/exe")
 	return p, nil
 }
 
-// peerGroups reads the supplementary groups. ERANGE returns the required size
-// (the kernel's limit is 65,536 groups).
+// peerGroups reads the supplementary groups. If the kernel answers ERANGE, size
+// is the required size. The kernel's limit is 65,536 groups.
 func peerGroups(fd uintptr) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {
@@ -72,7 +72,7 @@ func peerGroups(fd uintptr) ([]uint32, error) {
 	}
 }
 
-// role groups the rights of a peer.
+// role is a set of rights that a peer has.
 type role string
 
 const (
@@ -86,20 +86,20 @@ const (
 type right string
 
 const (
-	// rightRead: every reader and admin.
+	// rightRead is for readers and admins.
 	rightRead right = "read"
-	// rightConsole: admins, and readers if the host's configuration opens consoles
-	// to them.
+	// rightConsole is for admins, and for readers if the host's configuration
+	// opens consoles to them.
 	rightConsole right = "console"
-	// rightChange: admins.
+	// rightChange is for admins.
 	rightChange right = "change"
-	// rightWorker: admins, and the provisioners' own users for their container
-	// type.
+	// rightWorker is for admins, and for the provisioners' users within their
+	// container type.
 	rightWorker right = "worker"
 )
 
-// allows reports whether a role has a right. Server.allows adds the right that
-// the host's configuration grants.
+// allows reports whether a role has a right without regard to the host's
+// configuration. Server.allows adds the right that the configuration grants.
 func (r role) allows(need right) bool {
 	switch r {
 	case roleAdmin:
@@ -115,17 +115,19 @@ func (r role) allows(need right) bool {
 
 // caller is a peer with its role.
 type caller struct {
-	Peer
+	peerCredentials
 	role role
-	// containerType limits a worker to its container type; empty: no limit.
+	// containerType limits a worker to its container type. If empty, there is
+	// no limit.
 	containerType spec.ContainerType
 }
 
-// grouper resolves a group's name; a group that does not exist gives no rights.
+// grouper returns the id of a group, or an error if the group does not exist.
+// Such a group gives no rights.
 type grouper func(name string) (uint32, error)
 
-// callerOf determines the role of a peer.
-func callerOf(p Peer, workers map[uint32]spec.ContainerType, adminGroup, readGroup string, gid grouper) caller {
+// callerOf returns the peer with its role.
+func callerOf(p peerCredentials, workers map[uint32]spec.ContainerType, adminGroup, readGroup string, gid grouper) caller {
 	in := func(name string) bool {
 		if name == "" {
 			return false
@@ -136,15 +138,15 @@ func callerOf(p Peer, workers map[uint32]spec.ContainerType, adminGroup, readGro
 	t, worker := workers[p.UID]
 	switch {
 	case p.UID == 0:
-		return caller{Peer: p, role: roleAdmin}
+		return caller{peerCredentials: p, role: roleAdmin}
 	case worker:
-		return caller{Peer: p, role: roleWorker, containerType: t}
+		return caller{peerCredentials: p, role: roleWorker, containerType: t}
 	case in(adminGroup):
-		return caller{Peer: p, role: roleAdmin}
+		return caller{peerCredentials: p, role: roleAdmin}
 	case in(readGroup):
-		return caller{Peer: p, role: roleReader}
+		return caller{peerCredentials: p, role: roleReader}
 	default:
-		return caller{Peer: p, role: roleStranger}
+		return caller{peerCredentials: p, role: roleStranger}
 	}
 }
 
@@ -154,7 +156,8 @@ func withCaller(ctx context.Context, c caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerFrom returns the caller of a request; a stranger if none is known.
+// callerFrom returns the caller of a request, or a stranger if ctx has no
+// caller.
 func callerFrom(ctx context.Context) caller {
 	c, ok := ctx.Value(callerKey{}).(caller)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// watchQuery reads the selection of events to follow.
+// watchQuery reads the query of events to follow from a request.
 func watchQuery(r *http.Request) (state.EventQuery, error) {
 	q, err := raw.Query(r, "after", "object")
 	if err != nil {

@@ -16,7 +16,8 @@ func (s *Server) version(context.Context, *struct{}) (*out[client.Version], erro
 	return &out[client.Version]{client.Version{Version: s.o.Version, Namespace: s.o.Namespace, PID: os.Getpid()}}, nil
 }
 
-// machinesQuery selects machines by name, in that order; empty: all.
+// machinesQuery selects machines by name, in the order of the names. Without
+// names it selects all machines.
 type machinesQuery struct {
 	Name []string `query:"name,explode" maxItems:"10000"`
 }
@@ -25,7 +26,8 @@ func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]client.
 	return answer(s.machineRows(ctx, q.Name))
 }
 
-// machineRows lists the machines; an unknown name is an error.
+// machineRows lists the machines with these names, or all if names is empty. It
+// returns fault.NotFound if a name is unknown.
 func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Machine, error) {
 	rows, err := s.presentRows(ctx, names)
 	if err != nil || len(rows) == len(names) || len(names) == 0 {
@@ -39,7 +41,8 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Mach
 	return rows, nil
 }
 
-// presentRows lists the machines and omits unknown names.
+// presentRows lists the machines like machineRows(), but leaves out unknown
+// names.
 func (s *Server) presentRows(ctx context.Context, names []string) ([]client.Machine, error) {
 	all, err := listRows(ctx, s, spec.KindMachine, machineRow)
 	if err != nil || len(names) == 0 {
@@ -84,6 +87,10 @@ func (s *Server) images(ctx context.Context, _ *struct{}) (*imagesOut, error) {
 	return &answer, nil
 }
 
+func (s *Server) availableImages(ctx context.Context, _ *struct{}) (*out[[]client.AvailableImage], error) {
+	return answer(s.o.Service.Images.Available(ctx), nil)
+}
+
 // objectPath names an object.
 type objectPath struct {
 	Kind string `path:"kind" maxLength:"32"`
@@ -109,28 +116,29 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[client.Object], 
 	return answer(objectView(o, events, callerFrom(ctx).role.allows(rightChange)))
 }
 
-// lastEvents returns the newest events of an object, oldest first. A former
-// object with its name may have left events of another uid.
+// lastEvents returns the last shownEvents events of an object, oldest first. It
+// leaves out events of a former object with the same name but another uid.
 func (s *Server) lastEvents(ctx context.Context, o state.Object) (last []state.Event, err error) {
-	q := state.EventQuery{Object: &o.ID, Limit: 1000}
+	q := state.EventQuery{Object: &o.ID, Limit: 2 * shownEvents, Newest: true}
 	for {
 		page, err := s.o.Backend.Events(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range page {
-			if q.After = e.Seq; e.UID == "" || e.UID == o.UID {
-				last = append(last, e)
-			}
+		full := len(page) == q.Limit
+		if full {
+			q.Before = page[0].Seq
 		}
+		page = slices.DeleteFunc(page, func(e state.Event) bool { return e.UID != "" && e.UID != o.UID })
+		last = slices.Concat(page, last)
 		last = last[max(0, len(last)-shownEvents):]
-		if len(page) < q.Limit {
+		if !full || len(last) == shownEvents {
 			return last, nil
 		}
 	}
 }
 
-// eventsQuery selects events; Object is KIND/NAME or KIND.
+// eventsQuery selects events. Object is KIND/NAME or KIND.
 type eventsQuery struct {
 	After  int64  `query:"after" minimum:"0"`
 	Object string `query:"object" maxLength:"256"`

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// manyRefused bounds the uids with log lines of their own per minute; with
-// subordinate uids a caller has 65,536.
+// manyRefused bounds the uids that get a separate log line per minute, because
+// a caller with subordinate uids has 65,536 of them.
 const manyRefused = 16
 
-// refusals logs rejected connections: the first connection of a uid at once,
-// then a line per uid and minute with the number of connections.
+// refusals logs rejected connections. It logs the first connection of a uid at
+// once, then for each minute a line per uid with the number of connections.
 type refusals struct {
 	log   *slog.Logger
 	after func(time.Duration, func())
@@ -31,7 +31,7 @@ func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, after: func(d time.Duration, f func()) { time.AfterFunc(d, f) }, minute: map[uint32]*turned{}}
 }
 
-func (r *refusals) note(p Peer, reason string, err error) {
+func (r *refusals) note(p peerCredentials, reason string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
@@ -50,8 +50,8 @@ func (r *refusals) note(p Peer, reason string, err error) {
 	}
 }
 
-// end logs the counts of the minute. A uid that continues gets its next line a
-// minute later.
+// end logs the counts of the minute. If a uid had further connections, its next
+// line comes a minute later.
 func (r *refusals) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(hosttest.SocketDir(t), "run", "s")
-	l, err := ListenRenewable(slog.New(slog.DiscardHandler), path, readerGID)
+	l, err := Listen(slog.New(slog.DiscardHandler), path, readerGID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,15 +16,17 @@ import (
 
 var keyForm = regexp.MustCompile(`^[A-Za-z0-9_-]{8,64}$`)
 
-// The limits of the stored answers. A change with a larger or older answer is
-// made again; only a restart is not idempotent.
+// These are the limits of the stored answers. If an answer is larger or older,
+// a repeated request makes the change again. This matters only for a restart,
+// because the other changes are idempotent.
 const (
 	maxReplays     = 256
 	maxReplayBytes = 64 << 10
 	replayTime     = 10 * time.Minute
 )
 
-// replays stores the answers to changes. It is lost when the agent stops.
+// replays stores the answers to changes in memory, so an agent's stop loses the
+// answers.
 type replays struct {
 	now func() time.Time
 
@@ -33,15 +35,15 @@ type replays struct {
 	order []replayKey // oldest first
 }
 
-// replayKey is a key of a single user, so that no user can read another's
-// answers.
+// replayKey is the key of a change with the user's id, so that no user can read
+// another user's answers.
 type replayKey struct {
 	uid uint32
 	key string
 }
 
-// replay is a change, in progress until done is closed. answer is nil if the
-// change ended without an answer worth repeating.
+// replay is a change. It is in progress until done is closed. answer is nil if
+// the change ended without an answer that can be repeated.
 type replay struct {
 	request [sha256.Size]byte
 	at      time.Time
@@ -60,8 +62,8 @@ func newReplays(now func() time.Time) *replays {
 	return &replays{now: now, known: map[replayKey]*replay{}}
 }
 
-// once makes a change once per key and answers all requests with that key like
-// the first request.
+// once makes a change once per key and gives all requests with this key the
+// same answer.
 func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body []byte, next http.HandlerFunc) {
 	key := r.Header.Get(client.KeyHeader)
 	if !keyForm.MatchString(key) {
@@ -94,8 +96,8 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 	}
 }
 
-// enter returns the replay of the key; mine reports that it is new and the
-// caller must make the change.
+// enter returns the replay of the key. isNew is true if enter has created the
+// replay. The caller must then make the change.
 func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +113,7 @@ func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, isN
 	return known, true
 }
 
-// forget removes a key; the lock is held.
+// forget removes a key. The caller holds p.mu.
 func (p *replays) forget(id replayKey) {
 	delete(p.known, id)
 	for i, other := range p.order {
@@ -122,8 +124,8 @@ func (p *replays) forget(id replayKey) {
 	}
 }
 
-// make makes the change and stores its answer, except after a failure for which
-// another attempt may succeed.
+// make makes the change and stores its answer. It does not store an answer that
+// is too large, or a failure after which another attempt may succeed.
 func (p *replays) make(w http.ResponseWriter, r *http.Request, id replayKey, change *replay, next http.HandlerFunc) {
 	a := &recorded{header: http.Header{}}
 	defer close(change.done)

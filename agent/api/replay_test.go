@@ -15,7 +15,7 @@ import (
 )
 
 // keyed makes a change with a given key.
-func (b *bench) keyed(p Peer, key, target, body string) *httptest.ResponseRecorder {
+func (b *bench) keyed(p peerCredentials, key, target, body string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	req.Host = "hostler"
 	if key != "" {

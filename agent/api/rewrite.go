@@ -12,8 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// declareTries bounds the attempts at a change when an object is removed
-// between the reading and the write.
+// declareTries bounds the attempts at a change. An attempt fails if an object
+// is changed or removed between the read and the write.
 const declareTries = 10
 
 // readState reads the declared state.
@@ -29,10 +29,36 @@ func (s *Server) readState(ctx context.Context) (*declare.State, error) {
 	return declare.New(objects, intents)
 }
 
-// rewrite reads the declared state, calls change on it and writes the result
-// atomically. It calls change again on a fresh reading when an object was
-// removed in between.
+// readSettings reads the host's record and the container types. It reads no
+// other records, so that it works even if another record is unreadable.
+func (s *Server) readSettings(ctx context.Context) (*declare.State, error) {
+	objects, _, err := s.o.Backend.List(ctx, spec.KindHost, spec.KindContainerType)
+	if err != nil {
+		return nil, err
+	}
+	return declare.New(objects, nil)
+}
+
+// rewrite changes the declared state; see edit().
 func (s *Server) rewrite(ctx context.Context, dry bool, change func(*declare.State) error) error {
+	return s.edit(ctx, dry, s.readState, func(w *declare.State) error {
+		err := change(w)
+		if err == nil && !dry {
+			s.awaits.Store(w.Awaits()) // set before a worker can remove an awaited object
+		}
+		return err
+	})
+}
+
+// set changes the settings of the host or of a container type; see edit().
+func (s *Server) set(ctx context.Context, change func(*declare.State) error) error {
+	return s.edit(ctx, false, s.readSettings, change)
+}
+
+// edit reads a state, calls change on it and writes the result atomically. If an
+// object was changed or removed meanwhile, it reads the state and calls change
+// again.
+func (s *Server) edit(ctx context.Context, dry bool, read func(context.Context) (*declare.State, error), change func(*declare.State) error) error {
 	if !dry {
 		unlock, err := s.lock(ctx)
 		if err != nil {
@@ -41,17 +67,13 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*declare.Sta
 		defer unlock()
 	}
 	for try := 1; ; try++ {
-		w, err := s.readState(ctx)
+		w, err := read(ctx)
 		if err != nil {
 			return err
 		}
-		if err := change(w); err != nil {
+		if err := change(w); err != nil || dry {
 			return err
 		}
-		if dry {
-			return nil
-		}
-		s.awaits.Store(w.Awaits()) // before the write can remove the object
 		writes := w.Writes()
 		if len(writes) == 0 {
 			return nil
@@ -61,36 +83,6 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*declare.Sta
 		}
 		raced := fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound)
 		if !raced || try == declareTries {
-			return err
-		}
-	}
-}
-
-// set changes the settings of the host or of a container type. It reads nothing
-// else, so that it works beside a record that cannot be read.
-func (s *Server) set(ctx context.Context, change func(*declare.State) error) error {
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	for try := 1; ; try++ {
-		objects, _, err := s.o.Backend.List(ctx, spec.KindHost, spec.KindContainerType)
-		if err != nil {
-			return err
-		}
-		w, err := declare.New(objects, nil)
-		if err == nil {
-			err = change(w)
-		}
-		if err != nil {
-			return err
-		}
-		writes := w.Writes()
-		if len(writes) == 0 {
-			return nil
-		}
-		if err := s.commit(ctx, writes); !fault.Is(err, fault.Conflict) || try == declareTries {
 			return err
 		}
 	}
@@ -107,7 +99,7 @@ func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// commit writes durably.
+// commit makes the writes durably and atomically.
 func (s *Server) commit(ctx context.Context, writes []state.Write) error {
 	if err := failpoint.Hit(failpoint.APIAcceptedNotDurable); err != nil {
 		return err
@@ -118,7 +110,8 @@ func (s *Server) commit(ctx context.Context, writes []state.Write) error {
 	return failpoint.Hit(failpoint.APIDurableNotConfirmed)
 }
 
-// unread returns why the set of declared objects is incomplete.
+// unread returns the reason why the set of declared objects is incomplete, or
+// an empty Unread if the set is complete.
 func (s *Server) unread(w *declare.State) declare.Unread {
 	answer := s.folder.Load()
 	switch {
@@ -134,8 +127,8 @@ func (s *Server) unread(w *declare.State) declare.Unread {
 	return unread
 }
 
-// noteHeld records an event for each object that is held since this write. Each
-// event is recorded at least once; after a crash it may be missing.
+// noteHeld records an event for each object that became held with this write.
+// After a crash the event may be missing.
 func (s *Server) noteHeld(ctx context.Context, w *declare.State) {
 	var events []state.Event
 	for _, object := range w.NewlyHeld() {
@@ -152,8 +145,8 @@ func (s *Server) noteHeld(ctx context.Context, w *declare.State) {
 	}
 }
 
-// heldNotice names the held objects and how to remove them, "" if there are
-// none.
+// heldNotice returns a notice that names the held objects and how to remove
+// them, or "" if there are none.
 func (s *Server) heldNotice(ctx context.Context) (string, error) {
 	w, err := s.readState(ctx)
 	if err != nil {

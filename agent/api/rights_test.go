@@ -23,7 +23,7 @@ import (
 var wantRights = map[right][]string{
 	rightRead: {
 		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
-		"GET /v1/images", "GET /v1/machines", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
+		"GET /v1/images", "GET /v1/images/available", "GET /v1/machines", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
 		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "GET /v1/watch/rows", "POST /v1/plan",
 	},
 	rightConsole: {"GET /v1/machines/{name}/log"},
@@ -63,7 +63,7 @@ func TestEveryRouteNeedsTheRightThatIsWrittenDown(t *testing.T) {
 func TestEveryRouteByEveryRole(t *testing.T) {
 	b := newBench(t)
 	roles := map[string]struct {
-		Peer
+		peerCredentials
 		may []right
 	}{
 		"root":                 {peer(0, 0), []right{rightRead, rightConsole, rightChange, rightWorker}},
@@ -81,7 +81,7 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 	for _, rt := range b.table() {
 		for name, role := range roles {
 			target := strings.NewReplacer("{name}", "absent", "{kind}", "machine", "{type}", "lxd").Replace(rt.path)
-			w := b.as(role.Peer, rt.method, target, "", "")
+			w := b.as(role.peerCredentials, rt.method, target, "", "")
 			if may := slices.Contains(role.may, rt.right); may == (w.Code == http.StatusForbidden) {
 				t.Errorf("%s as %s: status %d, may: %v", rt.method+" "+rt.path, name, w.Code, may)
 			} else if !may && w.Body.String() != denied {
@@ -104,7 +104,7 @@ func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 	b.machine("web", "alive", lxdMachine("web"), running("web"))
 	for _, c := range []struct {
 		open bool
-		peer Peer
+		peer peerCredentials
 		want int
 	}{
 		{false, peer(2002, readerGID), http.StatusForbidden},
@@ -129,7 +129,7 @@ func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 var wantParts = map[share]part{
 	"root":     {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	"admin":    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
-	"worker":   {conns: bound{64, 128}, streams: bound{16, 32}, rate: 1000, burst: 2000},
+	"worker":   {conns: bound{64, 192}, streams: bound{16, 48}, rate: 1000, burst: 2000},
 	"reader":   {conns: bound{32, 64}, streams: bound{16, 48}, plans: bound{1, 2}, rate: 20, burst: 40, yields: true},
 	"stranger": {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
 }
@@ -142,8 +142,8 @@ func TestEveryRoleHasThePartThatIsWrittenDown(t *testing.T) {
 		t.Errorf("a reader plans %d bytes, %d documents, %d objects, %d networks", maxReaderBody, maxReaderDocuments, maxReaderObjects, maxReaderNetworks)
 	}
 	for who, c := range map[share]caller{
-		"root": {role: roleAdmin}, "admin": {Peer: peer(2000, adminGID), role: roleAdmin}, "reader": {Peer: peer(2002, readerGID), role: roleReader},
-		"worker": {Peer: peer(lxdUID, 900), role: roleWorker}, "stranger": {Peer: peer(otherUID, 100), role: roleStranger},
+		"root": {role: roleAdmin}, "admin": {peerCredentials: peer(2000, adminGID), role: roleAdmin}, "reader": {peerCredentials: peer(2002, readerGID), role: roleReader},
+		"worker": {peerCredentials: peer(lxdUID, 900), role: roleWorker}, "stranger": {peerCredentials: peer(otherUID, 100), role: roleStranger},
 	} {
 		if c.share() != who {
 			t.Errorf("%+v has the part of %s, want %s", c, c.share(), who)
@@ -261,7 +261,7 @@ machines:
 		{roleReader, []string{"machine/web"}},
 		{roleAdmin, []string{"machine/key", "machine/web"}},
 	} {
-		ctx := withCaller(t.Context(), caller{Peer: peer(2002, readerGID), role: c.role})
+		ctx := withCaller(t.Context(), caller{peerCredentials: peer(2002, readerGID), role: c.role})
 		answer, err := b.plan(ctx, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: []client.Document{document}}})
 		if err != nil || !slices.Equal(answer.Body.Warnings, c.want) {
 			t.Errorf("%s: %+v, %v", c.role, answer, err)

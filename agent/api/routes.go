@@ -13,8 +13,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// route is a row of the route table: method and path, the required right and
-// the handler. Exactly one of mount and raw is set.
+// route is a row of the route table. It has either mount or raw.
 type route struct {
 	method, path string
 	right        right
@@ -25,17 +24,19 @@ type route struct {
 	raw http.HandlerFunc
 	// request is the body's type of a raw route, for the OpenAPI document.
 	request reflect.Type
-	// body bounds the request's body in bytes; 0: maxBody.
+	// body bounds the request's body in bytes. 0 means maxBody.
 	body int64
-	// answerLimit bounds the time of an answer; 0: answerTimeout.
+	// answerLimit bounds the time of an answer. 0 means answerTimeout.
 	answerLimit time.Duration
-	// costly: few such requests of a caller are answered at the same time. paged:
-	// the same for readers alone, whose requests wait for their turn.
+	// costly is true if the agent answers only a few such requests of a caller at
+	// the same time. paged is true if this applies only to readers, whose
+	// requests wait for their turn.
 	costly, paged bool
-	// stream routes have no deadline and are counted.
+	// stream is true for routes without a deadline. The number of open streams
+	// is limited.
 	stream bool
-	// quiet changes are logged at debug level, e.g. the frequent writes of
-	// workers.
+	// quiet is true if changes are logged at debug level, e.g. the frequent
+	// writes of workers.
 	quiet bool
 }
 
@@ -44,7 +45,7 @@ type in[T any] struct{ Body T }
 
 type out[T any] struct{ Body T }
 
-// answer returns an output, or the error.
+// answer returns body as an output, or the error.
 func answer[T any](body T, err error) (*out[T], error) {
 	if err != nil {
 		return nil, err
@@ -57,8 +58,8 @@ type named struct {
 	Name string `path:"name" maxLength:"253"`
 }
 
-// typed returns the mount function of a typed handler. It answers errors as
-// problems of their kind.
+// typed returns the mount function of a typed handler. The route answers errors
+// as problems of the same kind.
 func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.API, huma.Operation) {
 	return func(a huma.API, op huma.Operation) {
 		huma.Register(a, op, func(ctx context.Context, i *I) (*O, error) {
@@ -87,6 +88,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/machines", right: rightRead, summary: "The machines", mount: typed(s.machines)},
 		{method: "GET", path: "/v1/declarations", right: rightRead, summary: "The declarations", mount: typed(s.declarations)},
 		{method: "GET", path: "/v1/images", right: rightRead, summary: "The images", mount: typed(s.images)},
+		{method: "GET", path: "/v1/images/available", right: rightRead, summary: "The images that can be built", mount: typed(s.availableImages)},
 		{method: "GET", path: "/v1/volumes", right: rightRead, summary: "The volumes", mount: typed(rowsOf(s, spec.KindVolume, volumeRow))},
 		{method: "GET", path: "/v1/filesystems", right: rightRead, summary: "The filesystems", mount: typed(rowsOf(s, spec.KindFilesystem, filesystemRow))},
 		{method: "GET", path: "/v1/attachments", right: rightRead, summary: "Attachments of volumes and filesystems to machines", mount: typed(s.attachments)},

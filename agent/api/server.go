@@ -1,8 +1,11 @@
-// Package api is the agent's HTTP interface on its unix socket: the route table
-// with the required rights, and the server. Package client holds the messages.
+// Package api is the agent's HTTP interface on its unix socket. It holds the
+// server and the table of routes with the required rights. Package client holds
+// the messages.
 package api
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -27,34 +30,33 @@ import (
 type Options struct {
 	Backend state.Backend
 	Service Service
-	// Gatherer provides /metrics; nil: the route is absent.
+	// Gatherer provides /metrics. If nil, there is no such route.
 	Gatherer prometheus.Gatherer
 	Logger   *slog.Logger
-	// Clock returns the time; nil: time.Now.
+	// Clock returns the time. If nil, it is time.Now.
 	Clock              func() time.Time
 	Version, Namespace string
-	// AdminGroup may change, ReadGroup may read; an absent group has no members.
+	// Members of AdminGroup have the right to change, members of ReadGroup to
+	// read. A group that does not exist has no members.
 	AdminGroup, ReadGroup string
-	// ReadersSeeConsoles reports whether readers may read consoles; nil: only
-	// admins may.
+	// ReadersSeeConsoles reports whether readers have the right to read
+	// consoles. If nil, only admins have it.
 	ReadersSeeConsoles func() bool
-	// LookupGroup returns a group's id; nil: the system's database.
+	// LookupGroup returns a group's id. If nil, it reads the system's database.
 	LookupGroup func(name string) (uint32, error)
-	// WorkerUsers are the provisioners' own users.
+	// WorkerUsers maps the user ids of provisioners' units to container types.
 	WorkerUsers map[uint32]spec.ContainerType
-	// Learned returns fault.NotReady as long as the records of a type may be
-	// incomplete; its worker then gets no list. nil: they are complete.
-	Learned func(ctx context.Context, t spec.ContainerType) error
-	// Count receives the counts of a type's worker. Their number is checked, the
-	// words in them are not. nil: counts are dropped.
+	// Count receives the counts of a type's worker. The server checks the number
+	// of counts, but not the names of actions in them. If Count is nil, the
+	// server drops the counts.
 	Count func(t spec.ContainerType, counts workerapi.Counts)
-	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
+	// Heartbeat is the pause between two lines of an idle stream. 0 means 15 s.
 	Heartbeat time.Duration
-	// Unread returns why the declaration files may declare more objects than were
-	// read, "" if they do not; nil: there are no files.
+	// Unread returns the reason why the declaration files may declare more
+	// objects than were read, or "" if they do not. If nil, there are no files.
 	Unread func() string
-	// Look bounds the time that an apply observes the host before it writes; 0: a
-	// third of answerTimeout.
+	// Look bounds the time for which an apply observes the host before it writes.
+	// 0 means a third of answerTimeout.
 	Look time.Duration
 }
 
@@ -71,14 +73,14 @@ type Server struct {
 	rates   *rates
 	replays *replays
 	looks   looks
-	// declaring has a capacity of one: it serialises changes, which read the
-	// declared state, decide and write it.
+	// declaring has a capacity of one. It serialises changes, because a change
+	// reads the declared state, decides and writes it.
 	declaring chan struct{}
 	// folder is the last answer of ApplyFolder.
 	folder atomic.Pointer[declare.FolderAnswer]
-	// awaits: documents declare objects that are still being removed.
+	// awaits is true if documents declare objects that are still being removed.
 	awaits atomic.Bool
-	// stop ends streams on shutdown, which http.Server leaves open.
+	// stop ends streams on shutdown, because http.Server leaves them open.
 	stop    context.Context
 	stopNow context.CancelFunc
 	// bodyTime bounds the time to receive a request's body.
@@ -86,40 +88,34 @@ type Server struct {
 	hijacked sync.WaitGroup
 }
 
-// NewServer returns a server; Serve starts it.
+// NewServer returns a server. Serve starts it.
 func NewServer(o Options) (*Server, error) {
 	if o.Backend == nil {
 		return nil, errors.New("cannot make the API: no store")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	if o.LookupGroup == nil {
 		o.LookupGroup = lookupGroup
 	}
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 15 * time.Second
-	}
-	if o.Look == 0 {
-		o.Look = answerTimeout / 3
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 15*time.Second)
+	o.Look = cmp.Or(o.Look, answerTimeout/3)
 	s := &Server{
 		o: o, log: o.Logger, now: o.Clock,
 		conns:   newCounter(func(p part) bound { return p.conns }),
 		streams: newCounter(func(p part) bound { return p.streams }),
 		plans:   newCounter(func(p part) bound { return p.plans }),
-		rates:   newRates(o.Clock),
+		rates:   &rates{now: o.Clock, buckets: map[rated]*bucket{}},
 		replays: newReplays(o.Clock),
 
 		declaring: make(chan struct{}, 1),
 		bodyTime:  bodyTimeout,
 	}
-	s.bound = newBoundListener(s.conns, func(p Peer) caller {
+	s.bound = &boundListener{conns: s.conns, refused: newRefusals(s.log).note, idle: map[share]*list.List{}, caller: func(p peerCredentials) caller {
 		return callerOf(p, o.WorkerUsers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
-	}, newRefusals(s.log).note)
+	}}
 	s.looks = newLooks(s.o)
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	h, err := s.newHandler()
@@ -139,7 +135,7 @@ func lookupGroup(name string) (uint32, error) {
 	return uint32(id), err
 }
 
-// shutdownTime bounds the time for answers in progress once ctx has ended.
+// shutdownTime bounds the time for answers in progress after ctx has ended.
 const shutdownTime = 5 * time.Second
 
 // Serve serves on l, a unix socket, until ctx ends. It closes l and every
@@ -164,7 +160,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("cannot serve the API: %w", err)
 	case <-ctx.Done():
 	}
-	// Streams end when stop does; other answers get shutdownTime.
+	// Streams end now. Other answers get shutdownTime.
 	s.stopNow()
 	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()

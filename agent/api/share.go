@@ -2,15 +2,16 @@ package api
 
 import "sync"
 
-// share names a group of callers with its own part of the API's limits, so that
-// no group uses up another's: with subordinate uids a single reader can have
-// many uids.
+// share is the name of a group of callers. Each share has separate limits, so
+// that no group uses up the places of another. A limit per uid would not
+// suffice, because a reader with subordinate uids has many uids.
 type share string
 
-// The share of root; the others are the shares of the roles.
+// shareRoot is the share of root. The names of the other shares are those of
+// the roles.
 const shareRoot share = "root"
 
-// share returns the share that the caller belongs to.
+// share returns the share to which the caller belongs.
 func (c caller) share() share {
 	if c.UID == 0 {
 		return shareRoot
@@ -18,29 +19,30 @@ func (c caller) share() share {
 	return share(c.role)
 }
 
-// bound limits simultaneous uses: per uid, and of the whole share.
+// bound limits the number of simultaneous uses per uid and of the whole share.
 type bound struct{ perUID, all int }
 
 // part holds the limits of a share.
 type part struct {
 	conns, streams, plans bound
-	// rate and burst bound the requests of a uid, in requests per second; the
-	// whole share has ten times that.
+	// rate bounds the requests of a uid per second, burst its requests at once.
+	// The whole share has shareRates times these limits.
 	rate, burst float64
-	// yields: when a connection finds no room, the oldest idle connection of the
-	// share is closed for it.
+	// yields is true if the server closes the longest idle connection of the
+	// share to make room for a new one.
 	yields bool
-	// waits: a plan waits for room instead of being refused.
+	// waits is true if a plan waits for a free place instead of being refused.
 	waits bool
 }
 
-// parts holds the limits of the shares. Root has room for a hundred
-// simultaneous commands; root and the workers' users have a rate that only a
-// runaway loop reaches. There are two workers' users, for lxd and kvm.
+// parts holds the limits of the shares. A hundred simultaneous commands of root
+// fit. Only a runaway loop reaches the rate of root and of the workers' users.
+// The limits of workers are for the three of them at full use: lxd, incus and
+// kvm.
 var parts = map[share]part{
 	shareRoot:           {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	share(roleAdmin):    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
-	share(roleWorker):   {conns: bound{64, 128}, streams: bound{16, 32}, plans: bound{}, rate: 1000, burst: 2000},
+	share(roleWorker):   {conns: bound{64, 192}, streams: bound{16, 48}, plans: bound{}, rate: 1000, burst: 2000},
 	share(roleReader):   {conns: bound{32, 64}, streams: bound{16, 48}, plans: bound{1, 2}, rate: 20, burst: 40, yields: true},
 	share(roleStranger): {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
 }
@@ -51,7 +53,8 @@ type holder struct {
 	uid   uint32
 }
 
-// counter counts things in use, per uid and per share.
+// counter counts the connections, streams or plans in use, per uid and per
+// share.
 type counter struct {
 	mu    sync.Mutex
 	of    func(part) bound
@@ -64,8 +67,8 @@ func newCounter(of func(part) bound) *counter {
 	return &counter{of: of, uids: map[holder]int{}, all: map[share]int{}, freed: make(chan struct{})}
 }
 
-// take reserves a use. It returns false when a limit is reached; freed is
-// closed when a use ends after that.
+// take reserves a place. If a limit is reached, it returns false and a channel
+// that is closed when the next use ends.
 func (c *counter) take(s share, uid uint32) (taken bool, freed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +81,7 @@ func (c *counter) take(s share, uid uint32) (taken bool, freed <-chan struct{}) 
 	return true, nil
 }
 
-// full reports whether the uid's own limit is reached.
+// full reports whether the limit per uid is reached.
 func (c *counter) full(s share, uid uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

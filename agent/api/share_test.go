@@ -182,7 +182,7 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(p Peer) (int, string) {
+	ask := func(p peerCredentials) (int, string) {
 		w := b.as(p, "POST", "/v1/plan", "application/json", string(body))
 		return w.Code, w.Header().Get("Retry-After")
 	}
@@ -204,7 +204,7 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 	if code, again := ask(peer(2002, readerGID)); code != http.StatusTooManyRequests || again != "1" {
 		t.Errorf("a third plan of readers: %d, again after %q", code, again)
 	}
-	for _, p := range []Peer{peer(0, 0), peer(2003, adminGID)} {
+	for _, p := range []peerCredentials{peer(0, 0), peer(2003, adminGID)} {
 		if code, _ := ask(p); code != 200 {
 			t.Errorf("a plan of uid %d beside the readers': %d", p.UID, code)
 		}
@@ -232,7 +232,7 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 // Attack: API
 func TestReadersGetPagesOfEventsOneAfterTheOther(t *testing.T) {
 	b := newBench(t)
-	ask := func(p Peer) int { return b.as(p, "GET", "/v1/events?limit=10000", "", "").Code }
+	ask := func(p peerCredentials) int { return b.as(p, "GET", "/v1/events?limit=10000", "", "").Code }
 	if taken, _ := b.plans.take(share(roleReader), 2000); !taken {
 		t.Fatal("a reader gets no page")
 	}
@@ -258,12 +258,12 @@ func TestAReadersPlanHasAnEnd(t *testing.T) {
 		"501 networks":  manyDocuments(maxReaderNetworks+1, 500, "networks", "n%d: {bridge: b%d}"),
 		"4001 objects":  manyDocuments(maxReaderObjects+1, 2000, "volumes", "v%d: {provider: loop, size: 1MiB}"),
 	} {
-		c := withCaller(t.Context(), caller{Peer: peer(2000, readerGID), role: roleReader})
+		c := withCaller(t.Context(), caller{peerCredentials: peer(2000, readerGID), role: roleReader})
 		_, err := b.plan(c, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: docs}})
 		if err == nil || !strings.Contains(err.Error(), "cannot plan "+what) {
 			t.Errorf("%s of a reader: %v", what, err)
 		}
-		c = withCaller(t.Context(), caller{Peer: peer(0, 0), role: roleAdmin})
+		c = withCaller(t.Context(), caller{peerCredentials: peer(0, 0), role: roleAdmin})
 		if _, err := b.plan(c, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: docs}}); err != nil {
 			t.Errorf("%s of root: %v", what, err)
 		}

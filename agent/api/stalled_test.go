@@ -25,7 +25,7 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 		}
 	}
 	for range int(parts[share(roleReader)].burst) {
-		b.rates.allow(caller{Peer: peer(2001, readerGID), role: roleReader})
+		b.rates.allow(caller{peerCredentials: peer(2001, readerGID), role: roleReader})
 	}
 	root := []uint32{0, 0}
 	for what, c := range map[string]struct {

@@ -7,9 +7,9 @@ import (
 
 	"hostler/agent/client"
 	"hostler/agent/declare"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
 
 func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], error) {
@@ -24,8 +24,8 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 	st := client.Status{
 		Version: s.o.Version, Namespace: s.o.Namespace, Started: g.Started, Harvest: g.Harvest,
 		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Drifted: []string{}, Unknown: orEmpty(g.Unknown),
-		UnknownStorage: orEmpty(g.UnknownStorage),
-		Locks:          orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
+		Moved: orEmpty(g.Moved), UnknownStorage: orEmpty(g.UnknownStorage),
+		Locks: orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
 	}
 	held, err := s.heldNotice(ctx)
 	if err != nil {
@@ -73,12 +73,8 @@ func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest]
 	if err != nil {
 		return nil, err
 	}
-	var rec spec.HostRecord
-	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
-	if err == nil {
-		err = o.Decode(&rec, nil)
-	}
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	rec, _, _, err := reconcile.Host{Store: s.o.Backend}.Read(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return &out[client.Harvest]{client.Harvest{Mode: cmp.Or(rec.Harvest, g.Harvest), Configured: g.Harvest, Override: rec.Harvest}}, nil

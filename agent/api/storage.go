@@ -13,15 +13,15 @@ import (
 	"hostler/storage"
 )
 
-// DevicePath returns the path of a volume in a machine.
-func DevicePath(volume string) string { return "/dev/hostler-" + volume }
+// devicePath returns the path of a volume's device inside a machine.
+func devicePath(volume string) string { return "/dev/hostler-" + volume }
 
 func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.AttachmentRow], error) {
 	objects, _, err := s.o.Backend.List(ctx, spec.KindFilesystem, spec.KindMachine, spec.KindVolume)
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string]string{} // mount points in machines, by NAME@MACHINE
+	paths := map[string]string{} // the mount points of filesystems in machines, by NAME@MACHINE
 	for _, o := range objects {
 		var rec spec.MachineRecord
 		if o.Kind != spec.KindMachine {
@@ -50,7 +50,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.At
 				Source: a.Source, ReadOnly: a.ReadOnly, Status: a.State, Message: a.Message, Attempts: a.Attempts.Count, NextRetry: a.Attempts.NextRetry,
 			}
 			if o.Kind == spec.KindVolume {
-				row.Path = DevicePath(o.Name)
+				row.Path = devicePath(o.Name)
 			}
 			rows = append(rows, row)
 		}

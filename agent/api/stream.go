@@ -66,7 +66,8 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 	raw.Follow(r.Context(), s.streamOptions(), l, signals, 0, look)
 }
 
-// sendEvents sends all events after q.After and advances it.
+// sendEvents sends all events after q.After and sets q.After to the last of
+// them.
 func (s *Server) sendEvents(ctx context.Context, l *raw.Lines, q *state.EventQuery) error {
 	for {
 		events, err := s.o.Backend.Events(ctx, *q)
@@ -83,8 +84,8 @@ func (s *Server) sendEvents(ctx context.Context, l *raw.Lines, q *state.EventQue
 	}
 }
 
-// lookPause is the minimum time between two readings of all machines: while a
-// hundred machines are created, they change many hundred times.
+// lookPause is the minimum time between two readings of all machines. The
+// creation of a hundred machines causes many hundred changes.
 const lookPause = 100 * time.Millisecond
 
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
@@ -112,13 +113,13 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// streamOptions returns the settings of answers that last.
+// streamOptions returns the settings of streams.
 func (s *Server) streamOptions() raw.Streams {
 	return raw.Streams{Heartbeat: s.o.Heartbeat, Stop: s.stop}
 }
 
-// imageWork makes an image and sends its progress; machines that lacked the
-// image are tried again.
+// imageWork runs work, which makes an image, and sends its progress. Then it
+// requests new attempts for machines that lacked the image.
 func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(client.Progress)) (client.Image, error)) {
 	s.streamOptions().ImageWork(w, r, req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		img, err := work(ctx, report)

@@ -34,7 +34,7 @@ func machineRow(o state.Object) (client.Machine, error) {
 	}
 	if st.Instance != nil {
 		row.Instance = st.Instance.Name
-		row.Image = cmp.Or(st.Instance.Image, row.Image) // the image of the instance, even if the declaration changed
+		row.Image = cmp.Or(st.Instance.Image, row.Image) // the declaration may name another image by now
 		if !st.Instance.Created.IsZero() {
 			row.Created = &st.Instance.Created
 		}
@@ -42,18 +42,20 @@ func machineRow(o state.Object) (client.Machine, error) {
 	return row, nil
 }
 
-// heldRow writes into an empty message of a row that its object is held.
+// heldRow sets the message of a held object's row, if the message is empty.
 func heldRow(o state.Object, held spec.Hold, message *string) {
 	if held != "" && o.Life == state.Alive && *message == "" {
 		*message = heldMessage + " " + o.Kind + "/" + o.Name + "`"
 	}
 }
 
-// heldMessage is the text for a held object, up to the object's name.
+// heldMessage is the message of a held object, without the object's name that
+// ends it.
 const heldMessage = "no document declares it any more; remove it with `hostler allow destroy"
 
-// machineStatus returns the displayed state of a machine. A machine that is
-// being removed is dying, except in the states error and unknown.
+// machineStatus returns the state that the API shows for a machine. A machine
+// that is being removed is shown as dying, except in the states error and
+// unknown.
 func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
 	switch {
 	case life != state.Alive && s != spec.MachineError && s != spec.MachineUnknown:
@@ -79,7 +81,7 @@ func declarationRow(o state.Object) (client.Declaration, error) {
 	}, nil
 }
 
-// typeRow converts a container type object to its row; a type without an object
+// typeRow converts a container type object to its row. o is nil for a type that
 // was never used.
 func typeRow(t spec.ContainerType, o *state.Object) (client.TypeStatus, error) {
 	row := client.TypeStatus{Type: string(t), State: "absent"}
@@ -99,11 +101,14 @@ func typeRow(t spec.ContainerType, o *state.Object) (client.TypeStatus, error) {
 }
 
 func eventRow(e state.Event) client.Event {
-	return client.Event{Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message}
+	return client.Event{
+		Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message,
+		Attempt: e.Attempt, Limit: e.Limit, NextRetry: e.NextRetry,
+	}
 }
 
-// objectView returns the details of an object. Without the right to change it
-// hides secrets: user-data may hold keys and passwords.
+// objectView returns the details of an object. If secrets is false, it hides
+// user-data and the host's configuration, because both may hold secrets.
 func objectView(o state.Object, events []state.Event, secrets bool) (client.Object, error) {
 	v := client.Object{
 		Kind: o.Kind, Name: o.Name, UID: o.UID, Revision: o.Revision, Generation: o.Generation, Life: string(o.Life),

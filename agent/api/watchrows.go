@@ -18,19 +18,21 @@ import (
 	"hostler/internal/fault"
 )
 
-// pollPause is the time between two readings of rows without change events.
+// pollPause is the time between two readings of rows whose changes cause no
+// events.
 const pollPause = 2 * time.Second
 
 // rowSource describes how to read the rows of a kind.
 type rowSource struct {
-	// stored are the kinds of objects behind the rows; empty: the rows come from
-	// the host and are polled.
+	// stored are the kinds of the objects from which the rows are made. If
+	// empty, the rows come from the host and are polled.
 	stored []string
 	read   func(context.Context) (any, error)
 }
 
-// rowSources maps the kinds of rows, in the plural as in the paths, to their
-// sources. With names, the machines are those of these names that exist.
+// rowSources maps the kinds of rows, in the plural as in the API's paths, to
+// their sources. If names is not empty, the rows of machines are limited to
+// these names.
 func (s *Server) rowSources(names []string) map[string]rowSource {
 	return map[string]rowSource{
 		"machines":      {[]string{spec.KindMachine}, func(ctx context.Context) (any, error) { return s.presentRows(ctx, names) }},
@@ -44,7 +46,8 @@ func (s *Server) rowSources(names []string) map[string]rowSource {
 	}
 }
 
-// reader turns a handler without input into a reader of its answer.
+// reader returns a function that calls a handler without input and returns the
+// body of its answer.
 func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) func(context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
 		o, err := handler(ctx, nil)
@@ -55,7 +58,7 @@ func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) fu
 	}
 }
 
-// errPart is returned with rows of which some could not be read.
+// errPart is the error of a read that returns only a part of the rows.
 var errPart = errors.New("not all rows can be read")
 
 func (s *Server) imageRows(ctx context.Context) (any, error) {
@@ -69,8 +72,8 @@ func (s *Server) imageRows(ctx context.Context) (any, error) {
 	return o.Body, nil
 }
 
-// watchRows sends all rows of the requested kinds, and the rows of a kind again
-// after each change of them.
+// watchRows sends all rows of the requested kinds. After each change of a row
+// it sends all rows of the same kind again.
 func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	l := raw.NewLines(w)
 	q, err := raw.Query(r, "kind", "name")
@@ -78,7 +81,7 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 		l.Fail(err)
 		return
 	}
-	var kinds []string // each once: the rows of each are read after every change
+	var kinds []string // without duplicates, since every change reads the rows of each
 	sources := s.rowSources(q["name"])
 	for _, kind := range q["kind"] {
 		if _, ok := sources[kind]; !ok {
@@ -104,7 +107,7 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 			rows, err := sources[kind].read(r.Context())
 			switch part := errors.Is(err, errPart); {
 			case part && last[kind] != nil:
-				continue // unreadable rows are not gone
+				continue // keep the last rows, since unreadable rows are not gone
 			case err != nil && !part:
 				return err
 			}
@@ -129,8 +132,8 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	raw.Follow(r.Context(), s.streamOptions(), l, changes, lookPause, look)
 }
 
-// rowChanges sends the kinds of rows to read again. The channel is closed when
-// ctx ends or the store's watch is lost.
+// rowChanges returns a channel of kinds whose rows must be read again. The
+// channel is closed when ctx ends or the store's watch is lost.
 func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[string]rowSource) (<-chan []string, error) {
 	var watched, polled, stored []string
 	for _, kind := range kinds {
@@ -141,7 +144,8 @@ func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[str
 		}
 	}
 	slices.Sort(stored)
-	// A nil channel never becomes ready.
+	// A nil channel never becomes ready, so without polled kinds the loop does
+	// not poll.
 	var poll <-chan time.Time
 	stop := func() {}
 	if len(polled) > 0 {

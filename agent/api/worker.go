@@ -10,11 +10,11 @@ import (
 	"hostler/agent/workerapi"
 )
 
-// workerRoutes mount the calls of workers in processes of their own. They allow
-// a worker its own container type and admins all types.
+// workerRoutes returns the routes for workers in separate processes. A worker
+// has the right to its own container type, an admin to all types.
 func (s *Server) workerRoutes() (rows []route) {
 	h := workerapi.NewHandlers(workerapi.Options{
-		Backend: s.o.Backend, Learned: s.o.Learned, Count: s.o.Count, Ensure: s.ensureImage, Streams: s.streamOptions(),
+		Backend: s.o.Backend, Count: s.o.Count, Ensure: s.ensureImage, Streams: s.streamOptions(),
 	})
 	for _, rt := range h.Routes() {
 		rows = append(rows, route{
@@ -32,7 +32,8 @@ func (s *Server) workerRoutes() (rows []route) {
 	return rows
 }
 
-// ensureImage makes an image usable; machines that lacked it are tried again.
+// ensureImage makes an image usable for a container type. Then it requests new
+// attempts for machines that lacked the image.
 func (s *Server) ensureImage(ctx context.Context, t spec.ContainerType, reference string, report func(client.Progress)) (string, error) {
 	id, err := s.o.Service.Builder.Ensure(ctx, t, reference, report)
 	if err == nil {

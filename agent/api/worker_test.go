@@ -93,9 +93,10 @@ func TestA2OnlyOwnMachinesAreSeen(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "mine", spec.LXD)
 	declareMachine(t, l, "theirs", spec.KVM)
-	for _, id := range []state.ID{{Kind: "declaration", Name: "d"}, {Kind: "volume", Name: "v"}, {Kind: "type", Name: "lxd"}, {Kind: "type", Name: "kvm"}, {Kind: "host", Name: "host"}} {
+	for _, id := range []state.ID{{Kind: "declaration", Name: "d"}, {Kind: "volume", Name: "v"}, {Kind: "type", Name: "lxd"}, {Kind: "type", Name: "kvm"}} {
 		statetest.Write(t, l, state.Write{ID: id})
 	}
+	statetest.Write(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Recovery: spec.Recovery{Scans: []string{"lxd"}}})})
 	s := b.worker(t, "lxd")
 	objects, _, err := s.List(t.Context())
 	names := []string{}
@@ -297,7 +298,7 @@ func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 	config := spec.DefaultConfig()
 	config.Proxy = spec.ProxyConfig{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "http://hunter2@proxy:3129/", No: "localhost"}
 	config.Apt.Proxy = "http://me:hunter2@cache:3142"
-	statetest.Write(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
+	statetest.Write(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config, Recovery: spec.Recovery{Scans: []string{"lxd"}}})})
 	for _, c := range [][3]string{
 		{"GET", "objects?kind=host", ""},
 		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},

@@ -8,12 +8,13 @@ import (
 	"hostler/agent/state"
 	"hostler/agent/state/statetest"
 	"hostler/agent/workerapi"
+	"hostler/internal/hosttest"
 )
 
 // localStore returns a real store for a bench.
 func localStore(t testing.TB) *state.Local {
 	t.Helper()
-	l, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	l, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

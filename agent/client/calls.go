@@ -19,28 +19,29 @@ func (c *Client) Plan(ctx context.Context, req ApplyRequest) (Plan, error) {
 	return p, c.Call(ctx, http.MethodPost, "/v1/plan", nil, req, &p)
 }
 
-// Apply makes the documents the declared state. When it returns without an
-// error they are durable; the workers carry them out afterwards.
+// Apply makes the documents the declared state. When Apply() returns without an
+// error, the documents are durable. The workers carry them out afterwards.
 func (c *Client) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	var p Plan
 	return p, c.Call(ctx, http.MethodPost, "/v1/apply", nil, req, &p)
 }
 
-// Machines returns the named machines in the order of names, or all machines by
-// name if names is empty. An unknown name is fault.NotFound.
+// Machines returns the named machines in the order of names, or all machines
+// sorted by name if names is empty. It returns fault.NotFound for an unknown
+// name.
 func (c *Client) Machines(ctx context.Context, names ...string) ([]Machine, error) {
 	var rows []Machine
 	return rows, c.Call(ctx, http.MethodGet, "/v1/machines", url.Values{"name": names}, nil, &rows)
 }
 
-// Declarations returns all declarations by name.
+// Declarations returns all declarations, sorted by name.
 func (c *Client) Declarations(ctx context.Context) ([]Declaration, error) {
 	var rows []Declaration
 	return rows, c.Call(ctx, http.MethodGet, "/v1/declarations", nil, nil, &rows)
 }
 
 // Images returns the images of the cache and of the hypervisors, and notices
-// about those that could not be read.
+// about images that could not be read.
 func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, err error) {
 	resp, err := c.open(ctx, http.MethodGet, "/v1/images", nil, nil)
 	if err != nil {
@@ -50,17 +51,17 @@ func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, er
 	if err := json.NewDecoder(resp.Body).Decode(&rows); err != nil {
 		return nil, nil, fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
 	}
-	return rows, resp.Header.Values(NoticeHeader), nil
+	return rows, resp.Header.Values(noticeHeader), nil
 }
 
-// Get returns the rows of a kind in the plural (machines, declarations, images,
-// volumes, filesystems, networks) unchanged from the agent.
+// Get returns the rows of a kind as the agent sent them. kind is in the plural:
+// machines, declarations, images, volumes, filesystems or networks.
 func (c *Client) Get(ctx context.Context, kind string) (json.RawMessage, error) {
 	var rows json.RawMessage
 	return rows, c.Call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
 }
 
-// Show returns the details of an object; fault.NotFound if it is absent.
+// Show returns the details of an object, or fault.NotFound if it is absent.
 func (c *Client) Show(ctx context.Context, kind, name string) (Object, error) {
 	var o Object
 	return o, c.Call(ctx, http.MethodGet, "/v1/objects/"+url.PathEscape(kind)+"/"+url.PathEscape(name), nil, nil, &o)
@@ -81,7 +82,7 @@ func (c *Client) Allow(ctx context.Context, impact string, objects []string) ([]
 }
 
 // Events returns events with a Seq above after, oldest first. object is
-// KIND/NAME, KIND or empty for all; limit 0 is the agent's default.
+// KIND/NAME, KIND or empty for all. A limit of 0 means the agent's default.
 func (c *Client) Events(ctx context.Context, after int64, object string, limit int) ([]Event, error) {
 	var rows []Event
 	return rows, c.Call(ctx, http.MethodGet, "/v1/events", eventQuery(after, object, limit), nil, &rows)
@@ -107,7 +108,7 @@ func (c *Client) Power(ctx context.Context, machine, action string) error {
 }
 
 // Retry clears the error of an object (KIND/NAME) and requests a new attempt at
-// once.
+// once. If force is true, it detaches storage even while a process holds it.
 func (c *Client) Retry(ctx context.Context, object string, force bool) error {
 	return c.Call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object, Force: force}, nil)
 }
@@ -123,13 +124,13 @@ func (c *Client) Adopt(ctx context.Context, containerType, instance string) (Mac
 	return m, c.Call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
 }
 
-// Release lets a machine's instance go: it continues to exist, undeclared.
+// Release ends the declaration of a machine, whose instance continues to exist.
 func (c *Client) Release(ctx context.Context, machine string) error {
 	return c.Call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
 }
 
 // Export returns the YAML of a declaration, or of all existing objects if
-// declaration is empty; missing lists the parts that could not be read.
+// declaration is empty. missing lists the parts that could not be read.
 func (c *Client) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	query := url.Values{}
 	if declaration != "" {
@@ -167,7 +168,7 @@ func (c *Client) Confirm(ctx context.Context) (string, error) {
 	return a.Object, c.Call(ctx, http.MethodPost, "/v1/guard/confirm", nil, nil, &a)
 }
 
-// Revert undoes the armed change of the host's own network and returns its
+// Revert undoes the guarded change of the host's own network and returns its
 // object.
 func (c *Client) Revert(ctx context.Context) (string, error) {
 	var a GuardAnswer
@@ -192,8 +193,8 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 	return v, c.Call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
 }
 
-// ImageDelete removes an unused image that hostler made. An absent image is
-// fault.NotFound.
+// ImageDelete removes an unused image that hostler made. It returns
+// fault.NotFound for an absent image.
 func (c *Client) ImageDelete(ctx context.Context, reference string) error {
 	return c.Call(ctx, http.MethodPost, "/v1/images/delete", nil, ImageRequest{Reference: reference}, nil)
 }

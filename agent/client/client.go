@@ -18,37 +18,40 @@ import (
 	"hostler/internal/fault"
 )
 
-// ErrNotRunning is wrapped by errors of calls when no agent listens on the
+// ErrNotRunning is wrapped by the error of a call if no agent listens on the
 // socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
 // Client speaks to an agent over its unix socket. It is safe for concurrent
 // use. Errors carry the kind and text of the agent's answer. The client repeats
-// no call: a lost answer is a transient error, and the caller must check the
-// outcome.
+// no call. If an answer is lost, the error is transient, and the caller must
+// check the outcome.
 type Client struct {
 	socket string
-	// calls makes the calls. streams makes the calls whose answer lasts, e.g.
-	// watches, so that these take no connection from the others.
+	// streams makes the calls whose answer lasts, e.g. watches. calls makes all
+	// other calls, so that streams take no connection from them.
 	calls, streams *http.Client
 }
 
-// dialTimeout bounds only the connect; the calls are bounded by their context.
+// dialTimeout bounds only the time to connect. Calls are bounded by their
+// context.
 const dialTimeout = 5 * time.Second
 
 // New returns a client for the agent that listens on socket. It connects
 // at the first call.
 func New(socket string) *Client { return NewBounded(socket, 0, 0) }
 
-// NewBounded is New with bounds on the simultaneous connections for calls
-// and for streams; calls above a bound wait. 0 is no bound.
+// NewBounded returns a client as New() does, with limits on the simultaneous
+// connections for calls and for streams. Calls above a limit wait. 0 means no
+// limit.
 func NewBounded(socket string, calls, streams int) *Client {
 	c := &Client{socket: socket}
 	c.calls, c.streams = c.over(calls), c.over(streams)
 	return c
 }
 
-// over returns an HTTP client over the socket with at most n connections.
+// over returns an HTTP client over the socket with at most n connections. 0
+// means no limit.
 func (c *Client) over(n int) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -87,16 +90,16 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// host is never resolved: every connection goes to the socket.
+// host is never resolved, because every connection goes to the socket.
 const host = "http://hostler"
 
 // KeyHeader identifies a change. A client that lost the answer sends the
 // request again with the same key, and the change is made once.
 const KeyHeader = "Idempotency-Key"
 
-// NoticeHeader explains in a sentence why an answer is incomplete; the header
+// noticeHeader explains in a sentence why an answer is incomplete; the header
 // is repeated for each reason.
-const NoticeHeader = "Hostler-Notice"
+const noticeHeader = "Hostler-Notice"
 
 // MissingHeader names a part that is missing in an answer because it could not
 // be read; the header is repeated for each part.
@@ -134,7 +137,7 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	return c.do(ctx, c.calls, method, path, query, in)
 }
 
-// OpenStream is open for an answer that lasts.
+// OpenStream works like open(), but for an answer that lasts.
 func (c *Client) OpenStream(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
 	return c.do(ctx, c.streams, method, path, query, in)
 }
@@ -155,7 +158,8 @@ func (c *Client) do(ctx context.Context, over *http.Client, method, path string,
 	return resp, nil
 }
 
-// Call makes a call and decodes the JSON answer into out; a nil out drops it.
+// Call makes a call and decodes the JSON answer into out. If out is nil, the
+// answer is dropped.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	resp, err := c.open(ctx, method, path, query, in)
 	if err != nil {
@@ -172,7 +176,8 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// CallError removes the wrapping of net/http from an error with a kind.
+// CallError returns the error of a call without the wrapping of net/http. An
+// error without a kind becomes transient.
 func CallError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -24,7 +24,8 @@ type ExecOptions struct {
 	Width, Height  int
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Resize receives a terminal's new sizes; nil: the size never changes.
+	// Resize receives a terminal's new sizes. Nil means that the size never
+	// changes.
 	Resize <-chan frames.WindowSize
 }
 
@@ -82,7 +83,8 @@ func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, *b
 	return conn, r, nil
 }
 
-// attach carries the streams until the server's last frame.
+// attach carries the streams until the server's last frame. It returns the exit
+// code.
 func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -101,7 +103,7 @@ func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int
 	return code, err
 }
 
-// sendInput returns when stdin ends or the connection is closed.
+// sendInput sends stdin until it ends or the connection is closed.
 func sendInput(w *frames.Writer, stdin io.Reader) {
 	if stdin != nil {
 		if _, err := io.Copy(w.Stream(frames.Stdin), stdin); err != nil {

@@ -15,7 +15,7 @@ type Outcome struct {
 	Kind   fault.Kind `json:"kind,omitempty"`
 }
 
-// Err returns the element's error with its kind, nil on success.
+// Err returns the element's error with its kind, or nil on success.
 func (o Outcome) Err() error {
 	if o.Error == "" {
 		return nil
@@ -62,13 +62,13 @@ type AdoptRequest struct {
 type Guarded struct {
 	// Object is KIND/NAME.
 	Object string `json:"object"`
-	// Phase is changing, or confirming while the change waits for `hostler
+	// Phase is "changing", or "confirming" while the change waits for `hostler
 	// confirm`.
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"`
 	// Deadline is when the change is undone.
 	Deadline time.Time `json:"deadline"`
-	// Watched says that the watchdog that undoes the change is running.
+	// Watched says whether the watchdog that undoes the change is running.
 	Watched bool `json:"watched"`
 }
 
@@ -77,15 +77,15 @@ type GuardAnswer struct {
 	Object string `json:"object"`
 }
 
-// Harvest is the harvest mode: the effective mode, the configured mode and the
-// override ("" without an override).
+// Harvest holds the harvest mode in force, the configured mode and the
+// override, which is "" if there is none.
 type Harvest struct {
 	Mode       string `json:"mode"`
 	Configured string `json:"configured"`
 	Override   string `json:"override"`
 }
 
-// HarvestRequest sets the mode; empty returns to the configured mode.
+// HarvestRequest sets the mode. An empty mode returns to the configured mode.
 type HarvestRequest struct {
 	Mode string `json:"mode" enum:",none,unknown,destroyed,all"`
 }
@@ -113,7 +113,7 @@ type ImageRequest struct {
 }
 
 // ImageBuildRequest names an image to build and the container type whose format
-// it gets; empty means lxd.
+// the image gets. An empty type means lxd.
 type ImageBuildRequest struct {
 	Reference string             `json:"reference" maxLength:"512"`
 	Type      spec.ContainerType `json:"type,omitempty"`
@@ -135,7 +135,7 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
-// Rows are all current rows of a kind (in the plural).
+// Rows are all current rows of a kind. Kind is in the plural, e.g. machines.
 type Rows struct {
 	Kind string          `json:"kind"`
 	Rows json.RawMessage `json:"rows"`

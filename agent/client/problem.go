@@ -9,8 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Problem is the body of every error answer: problem+json of RFC 9457 with the
-// kind of the error.
+// Problem is the body of every error answer. It is problem+json of RFC 9457
+// with the kind of the error.
 type Problem struct {
 	Type   string     `json:"type"`
 	Title  string     `json:"title"`
@@ -56,7 +56,8 @@ func (p *Problem) Fault() error {
 	return fault.New(kind, "%s", text)
 }
 
-// KindOfStatus returns the kind for an HTTP status, for answers without a kind.
+// KindOfStatus returns the kind of error for an HTTP status. It is for answers
+// without a kind.
 func KindOfStatus(status int) fault.Kind {
 	switch {
 	case status == http.StatusNotFound:

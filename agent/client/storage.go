@@ -14,7 +14,7 @@ type Storage struct {
 	Status   spec.StorageState `json:"status"`
 	Device   string            `json:"device"`
 	Path     string            `json:"path"`
-	// Attachments to machines, sorted by the machine's name.
+	// Attachments are the attachments to machines, sorted by the machine's name.
 	Attachments []Attachment     `json:"attachments"`
 	Message     string           `json:"message"`
 	Life        string           `json:"life"`
@@ -42,9 +42,10 @@ type AttachmentRow struct {
 	Name    string `json:"name"`
 	Object  string `json:"object"` // KIND/NAME
 	Machine string `json:"machine"`
-	// Path is the machine's path for it: a directory or a device.
+	// Path is the directory or the device in the machine.
 	Path string `json:"path"`
-	// Source is the path on the host that the machine gets, while it may use it.
+	// Source is the path on the host that the machine gets. It is empty unless the
+	// storage worker offers the storage.
 	Source    string            `json:"source"`
 	ReadOnly  bool              `json:"read-only"`
 	Status    spec.StorageState `json:"status"`
@@ -64,7 +65,7 @@ type BlockDevice struct {
 	Size      int64    `json:"size"` // bytes
 	ReadOnly  bool     `json:"read-only"`
 	InUse     bool     `json:"in-use"`
-	Content   string   `json:"content"` // description of the contents; empty: unknown
+	Content   string   `json:"content"` // description of the contents; empty if unknown
 	UUID      string   `json:"uuid"`
 	Label     string   `json:"label"`
 	WWN       string   `json:"wwn"`

@@ -14,9 +14,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// WatchMachines calls fn with the rows of the named machines (of all machines
-// if names is empty), at first and after every change. It returns fn's error,
-// the context's, or a transient error when the stream is lost.
+// WatchMachines calls fn() with the rows of the named machines (of all machines
+// if names is empty), at first and after every change. It returns the error of
+// fn() or ctx, or a transient error if the stream is lost.
 func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Machine) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m Line) error {
 		if m.Machines == nil {
@@ -26,10 +26,10 @@ func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Ma
 	})
 }
 
-// WatchRows calls fn with all rows of each kind (in the plural, as in Get), and
-// again with the rows of a kind after every change of them. If machines is not
-// empty, the rows of machines are those of the named ones that exist. It returns
-// like WatchMachines.
+// WatchRows calls fn() with all rows of each kind, and again with all rows of a
+// kind after one of them changed. kinds are in the plural, as in Get(). If
+// machines is not empty, only the rows of these machines are sent. The errors
+// are those of WatchMachines().
 func (c *Client) WatchRows(ctx context.Context, kinds, machines []string, fn func(kind string, rows json.RawMessage) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds, "name": machines}, nil, func(m Line) error {
 		if m.Rows == nil {
@@ -39,8 +39,8 @@ func (c *Client) WatchRows(ctx context.Context, kinds, machines []string, fn fun
 	})
 }
 
-// WatchEvents calls fn with each event above after as it arrives; object is the
-// same as in Events. It returns like WatchMachines.
+// WatchEvents calls fn() with each event whose Seq is above after. object is
+// the same as in Events(). The errors are those of WatchMachines().
 func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m Line) error {
 		if m.Event == nil {
@@ -79,7 +79,7 @@ func (c *Client) ImageWork(ctx context.Context, path string, in any, progress fu
 	return img, err
 }
 
-// MaxLine bounds a line of a stream, in bytes: 10,000 machine rows fit.
+// MaxLine bounds a line of a stream, in bytes. The rows of 10,000 machines fit.
 const MaxLine = 32 << 20
 
 // stream reads lines until the stream is done, fails or breaks off. A stream
@@ -115,7 +115,7 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 
 // LogOptions select a part of a console log.
 type LogOptions struct {
-	// Tail is the number of last lines at the beginning; negative: all.
+	// Tail is the number of last lines to begin with. Negative means all lines.
 	Tail int
 	// Follow continues with new output.
 	Follow bool
@@ -133,8 +133,8 @@ func (o LogOptions) query() url.Values {
 	return q
 }
 
-// Logs returns a machine's console log; the caller closes it. With o.Follow it
-// ends with ctx.
+// Logs returns a machine's console log, which the caller closes. If o.Follow is
+// set, the log ends with ctx.
 func (c *Client) Logs(ctx context.Context, machine string, o LogOptions) (io.ReadCloser, error) {
 	resp, err := c.OpenStream(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
 	if err != nil {

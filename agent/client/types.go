@@ -27,7 +27,7 @@ type Machine struct {
 	Declaration string             `json:"declaration"`
 	UID         string             `json:"uid"`
 	Generation  int64              `json:"generation"`
-	// Observed says that the status describes this generation.
+	// Observed says whether the status describes this generation.
 	Observed   bool             `json:"observed"`
 	Percent    *int             `json:"percent,omitempty"`
 	Hardware   *spec.Hardware   `json:"hardware,omitempty"`
@@ -38,7 +38,8 @@ type Machine struct {
 type Declaration struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
-	// Problem says why the file's current text is not in force; empty: it is.
+	// Problem says why the file's current text is not in force. It is empty if the
+	// text is in force.
 	Problem    string    `json:"problem,omitempty"`
 	Objects    []string  `json:"objects"` // KIND/NAME, sorted
 	Created    time.Time `json:"created"`
@@ -59,7 +60,7 @@ type Plan struct {
 	// follow their progress.
 	Machines []string `json:"machines"`
 	// Objects are the networks, volumes and filesystems (KIND/NAME) that the
-	// documents declare, for the same purpose.
+	// documents declare, so that the client can follow them too.
 	Objects []string `json:"objects,omitempty"`
 	// Removed are the objects (KIND/NAME) that the documents no longer declare.
 	Removed []string `json:"removed"`
@@ -72,8 +73,8 @@ type Plan struct {
 	// Unsupported has a sentence for each declared feature that this agent does
 	// not implement yet; apply then refuses the documents.
 	Unsupported []string `json:"unsupported,omitempty"`
-	// Warnings predict failures shortly after acceptance and demands beyond the
-	// host's resources, as KIND/NAME: TEXT.
+	// Warnings are texts of the form KIND/NAME: TEXT. They predict failures after
+	// the documents are accepted, and demands beyond the host's resources.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -84,7 +85,7 @@ const MaxDocuments = 16 << 20
 type Document struct {
 	Name    string `json:"name"`
 	Content string `json:"content"`
-	// Path is the file's absolute path; empty: standard input.
+	// Path is the file's absolute path, or empty for standard input.
 	Path string `json:"path,omitempty"`
 }
 
@@ -99,8 +100,8 @@ type ApplyRequest struct {
 	// Replace lets a document replace a declaration of the same name that was
 	// applied from another path.
 	Replace bool `json:"replace,omitempty"`
-	// Confirm is a duration, e.g. 5m: a change of the host's own network is undone
-	// unless the user confirms it in that time.
+	// Confirm is a duration, e.g. 5m. A change of the host's own network is undone
+	// unless the user confirms the change in that time.
 	Confirm string `json:"confirm,omitempty"`
 	DryRun  bool   `json:"dry-run,omitempty"`
 }
@@ -113,6 +114,12 @@ type Event struct {
 	Level   string    `json:"level"`
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
+	// After a failure, Attempt is the number of the next retry. There are at most
+	// Limit retries. NextRetry is the time of the next retry. If Attempt is 0, no
+	// counted retry follows.
+	Attempt   int        `json:"attempt,omitempty"`
+	Limit     int        `json:"limit,omitempty"`
+	NextRetry *time.Time `json:"next-retry,omitempty"`
 }
 
 // TypeStatus is the row of a container type in Status.
@@ -146,6 +153,8 @@ type Status struct {
 	// Drifted names the machines that differ from their declarations.
 	Drifted []string          `json:"drifted"`
 	Unknown []UnknownInstance `json:"unknown"`
+	// Moved instances are never deleted.
+	Moved []MovedInstance `json:"moved"`
 	// UnknownStorage is data with our stamp and no record, e.g. of retained
 	// volumes.
 	UnknownStorage []UnknownStorage `json:"unknown-storage"`
@@ -153,8 +162,8 @@ type Status struct {
 	Disk           []Disk           `json:"disk"`
 	// Guard is a change of the host's own network that is not kept yet.
 	Guard *Guarded `json:"guard,omitempty"`
-	// Notices are important facts for the user: a rebuilt store, a rejected conf.d
-	// file, a pending restart.
+	// Notices are important facts for the user, e.g. a rebuilt store, a rejected
+	// conf.d file or a pending restart.
 	Notices []string `json:"notices"`
 }
 
@@ -163,6 +172,15 @@ type UnknownInstance struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
 	UID  string `json:"uid"`
+}
+
+// MovedInstance is an instance with our stamp that was made for a machine of
+// another container type, e.g. a container that was imported from LXD into Incus.
+type MovedInstance struct {
+	Type   string `json:"type"` // of the hypervisor that has the instance
+	Name   string `json:"name"`
+	UID    string `json:"uid"`
+	MadeAs string `json:"made-as"` // the machine's type
 }
 
 // UnknownStorage is a volume or filesystem with our stamp and no record.
@@ -192,8 +210,8 @@ type Lock struct {
 type Disk struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-	// Used and Free do not include the blocks reserved for root, as in df: their
-	// sum is less than Size.
+	// Used and Free do not include the blocks reserved for root, as in df. Their
+	// sum is therefore less than Size.
 	Used int64 `json:"used"`
 	Free int64 `json:"free"`
 	// Promised is the space that sparse volumes may still occupy.
@@ -218,8 +236,18 @@ type Image struct {
 	Size      int64     `json:"size"` // bytes
 	Created   time.Time `json:"created"`
 	UsedBy    []string  `json:"used-by"`
-	// Where is cache, or the container type whose hypervisor holds the image.
+	// Where is "cache", or the container type whose hypervisor holds the image.
 	Where string `json:"where"`
+}
+
+// AvailableImage is an image that can be built on the host.
+type AvailableImage struct {
+	Reference string   `json:"reference"`
+	Types     []string `json:"types"` // container types that it can be built for
+	// From is the mirror of the image's packages. Problem is the reason why there
+	// is no mirror.
+	From    string `json:"from"`
+	Problem string `json:"problem,omitempty"`
 }
 
 // Object is the answer of `hostler show`.

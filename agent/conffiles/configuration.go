@@ -26,7 +26,7 @@ type Configuration struct {
 	Notice func(key, text string)
 	Logger *slog.Logger
 	Now    func() time.Time
-	// Current returns the configuration in force; Write puts another in force.
+	// Current returns the configuration in force. Write puts another one in force.
 	Current func() spec.Config
 	Write   func(ctx context.Context, c spec.Config) error
 
@@ -50,8 +50,8 @@ func (c *Configuration) Await(ctx context.Context) (spec.Config, error) {
 	}
 }
 
-// read reads the configuration; an absent file means defaults. It fails
-// with errBeingWritten while another process writes the file.
+// read reads the configuration. If the file is absent, it returns the defaults.
+// It fails with errBeingWritten while another process writes the file.
 func (c *Configuration) read() (spec.Config, error) {
 	content, err := readWhole(c.Path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,8 +98,9 @@ func (c *Configuration) Run(ctx context.Context) error {
 }
 
 // needRestart returns a notice that names the changed keys that take effect
-// only after a restart of the agent: those for the preparation of the host and
-// for the sources of images. Guests get new proxies and mirrors at once.
+// only after a restart of the agent, or "". The agent prepares the host and
+// chooses sources of images by these keys. Guests get new proxies and mirrors
+// at once.
 func needRestart(file string, begun, now spec.Config) string {
 	var keys []string
 	for key, same := range map[string]bool{

@@ -36,12 +36,12 @@ type Options struct {
 	Dir string
 	// Record records events in the store.
 	Record func(ctx context.Context, events ...state.Event) error
-	// Notice shows a sentence in the host's status; an empty text under the same
-	// key clears it.
+	// Notice shows a sentence in the host's status. An empty text under the same
+	// key clears the notice.
 	Notice func(key, text string)
 	Logger *slog.Logger
 	Now    func() time.Time
-	// Group is the id of the administrators' group; 0: none.
+	// Group returns the id of the administrators' group, or 0 if there is none.
 	Group func() int
 	// Device returns the filesystem of the folder at the last reading that was put
 	// in force, as MAJOR:MINOR, or ""; SetDevice stores it.
@@ -56,11 +56,12 @@ type Declarations struct {
 	mu sync.Mutex
 	// reported holds the notices about files, by path.
 	reported map[string]string
-	// readFiles holds the result of stampsOf at the last reading.
+	// readFiles holds the result of stampsOf() at the last reading.
 	readFiles map[string]string
 }
 
-// NewDeclarations returns the follower of a folder; Run starts it.
+// NewDeclarations returns the Declarations of a folder. Run() starts to follow
+// the files.
 func NewDeclarations(o Options) *Declarations {
 	return &Declarations{o: o, reported: map[string]string{}}
 }
@@ -69,8 +70,8 @@ func NewDeclarations(o Options) *Declarations {
 // for a reason that may pass, e.g. a conflict with another file.
 const again = 5 * time.Second
 
-// lookAgain is the delay before a folder with a held step is read again; the
-// user may have allowed the step meanwhile.
+// lookAgain is the delay before a folder with a held step is read again,
+// because the user may have allowed the step meanwhile.
 const lookAgain = time.Minute
 
 // goneFor is how long a file must be absent before its declaration counts as
@@ -170,8 +171,8 @@ func makeFolder(dir string, group int) error {
 	return os.Chmod(dir, 0o750) //nolint:gosec // its group are administrators
 }
 
-// apply reads the files of the folder and puts them in force. It returns
-// the delay before the next call (zero: none needed) and the files that are
+// apply reads the files of the folder and puts them in force. It returns the
+// delay before the next call (zero if none is needed) and the files that are
 // still being written.
 func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration, written []string, err error) {
 	d := r.d
@@ -202,7 +203,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 		}
 	}
 	for path := range answer.Refused {
-		// The text itself is valid, so the reason for the refusal may pass.
+		// If the text itself is valid, the reason for the refusal may pass.
 		if _, _, err := spec.ParseAlone(path, f.Files[path].Content); err == nil || f.Files[path].Err != nil {
 			sooner(again)
 		}
@@ -216,7 +217,8 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 	return next, written, nil
 }
 
-// reportFile updates the notice about a file: applied, held or refused.
+// reportFile updates the notice that says whether a file is applied, held or
+// refused.
 func (d *Declarations) reportFile(ctx context.Context, path string, answer declare.FolderAnswer) {
 	refused, held := answer.Refused[path], answer.Held[path]
 	switch {
@@ -273,7 +275,7 @@ func (d *Declarations) notice(key, text string) {
 	d.reported[key] = text
 }
 
-// report sets a notice and logs it if it is new.
+// report sets a notice and logs it if it is new. It returns whether it is new.
 func (d *Declarations) report(key, text string) (isNew bool) {
 	d.mu.Lock()
 	known := d.reported[key] == text

@@ -21,6 +21,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 	"hostler/internal/plan"
 )
 
@@ -51,7 +52,7 @@ type confd struct {
 // newConfd creates an agent's reader. The store has its own folder.
 func newConfd(t *testing.T, change ...func(*Options)) *confd {
 	t.Helper()
-	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

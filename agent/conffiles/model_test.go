@@ -19,6 +19,7 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/hosttest"
 )
 
 // errCrash simulates the death of the agent: its store fails every call.
@@ -471,19 +472,8 @@ func TestMachinesAreThoseOfTheDocuments(t *testing.T) {
 	}
 }
 
-// modelDir returns a folder in memory if possible, because the model tests the
-// agent and not the disk.
-func modelDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "hostler-model") //nolint:usetesting // t.TempDir is on disk
-	if err != nil {
-		return t.TempDir()
-	}
-	return dir
-}
-
 func runModel(t *testing.T, seed uint64) {
-	dir := modelDir(t)
+	dir := hosttest.MemoryDir(t) // the model tests the agent and not the disk
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 1)), seed: seed, clock: time.Now(), dir: filepath.Join(dir, "conf.d"), //nolint:gosec // a replay
 		files: map[string]map[string]int{}, applied: map[string]map[string]int{}, broken: map[string]bool{},

@@ -21,14 +21,14 @@ import (
 type folderReader struct {
 	d   *Declarations
 	dir string
-	// missing holds the time since when a file is absent; seen lists the known
-	// files.
+	// missing maps each absent file to the time since when it is absent. seen
+	// lists the known files.
 	missing map[string]time.Time
 	seen    []string
 	// since is the time of the first reading.
 	since time.Time
-	// device is the filesystem of this reading; before is that of the last reading
-	// that was put in force, "" if unknown.
+	// device is the filesystem of this reading. before is the filesystem of the
+	// last reading that was put in force, or "" if it is unknown.
 	device, before string
 }
 
@@ -37,8 +37,9 @@ func (d *Declarations) newReader() *folderReader {
 	return &folderReader{d: d, dir: d.o.Dir, missing: map[string]time.Time{}}
 }
 
-// read reads the files of the folder. f.Moved says that the folder's
-// filesystem changed since the last reading, which may be an earlier agent's.
+// read reads the files of the folder. f.Moved says whether the folder's
+// filesystem changed since the last reading, even if an earlier process made
+// that reading.
 func (r *folderReader) read(ctx context.Context, a Applier) (f declare.Folder, next time.Duration, written []string, err error) {
 	stamps := stampsOf(r.dir)
 	r.d.mu.Lock()
@@ -138,8 +139,8 @@ func (r *folderReader) remember(ctx context.Context) error {
 	return nil
 }
 
-// goneFiles lists the files of the folder with a declaration in force that no
-// longer exist.
+// goneFiles lists the files of the folder whose declarations are in force and
+// that are not in present.
 func goneFiles(ctx context.Context, dir string, present []string, a Applier) ([]string, error) {
 	sources, err := a.Files(ctx)
 	if err != nil {
@@ -150,8 +151,9 @@ func goneFiles(ctx context.Context, dir string, present []string, a Applier) ([]
 	}), nil
 }
 
-// readDeclaration reads a regular file; a read of a pipe would block. It fails
-// with errBeingWritten while another process writes the file.
+// readDeclaration reads a regular file. It refuses others, because a read of a
+// pipe would block. It fails with errBeingWritten while another process writes
+// the file.
 func readDeclaration(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 
 // round is the unfinished part of the last reading of a folder of declarations.
 type round struct {
-	// before holds the result of stampsOf when the round began. A file that
-	// changed during the round is therefore read again.
+	// before holds the result of stampsOf() from the beginning of the round. A
+	// file that changed during the round is therefore read again.
 	before map[string]string
 	// written lists the files that were being written.
 	written []string
-	// due is when the other files must be applied at the latest; zero: never.
+	// due is when the other files must be applied at the latest. Zero means never.
 	due time.Time
 }
 
-// waits says that all changes since the round are in files that are still being
-// written. The caller then waits, since each apply reads the state of the whole
-// host and a writer may keep a file open for long.
+// waits reports whether all changes since the round are in files that are still
+// being written. The caller should then wait, because each apply reads the
+// state of the whole host and a writer may keep a file open for long.
 func (r round) waits(dir string, now time.Time) bool {
 	if len(r.written) == 0 || !r.due.IsZero() && !now.Before(r.due) || slices.ContainsFunc(r.written, func(path string) bool { return !stillWritten(path) }) {
 		return false
@@ -40,7 +40,7 @@ func (r round) waits(dir string, now time.Time) bool {
 func stampsOf(dir string) map[string]string {
 	present, err := declarationFiles(dir)
 	if err != nil {
-		return nil // the reader of the files reports the error
+		return nil // folderReader.read() reports the error
 	}
 	stamps := map[string]string{}
 	for _, path := range present {

@@ -16,11 +16,11 @@ import (
 // because editors write a file in several steps.
 const quietTime = 200 * time.Millisecond
 
-// watchFolder calls changed at the start and whenever files of the folder
-// changed and were then quiet for quietTime, until ctx ends. concerns selects
+// watchFolder calls changed() at the start and whenever files of the folder
+// changed and were then quiet for quietTime, until ctx ends. concerns() selects
 // the files. A symbolic link also counts as changed when its target changes.
-// changed returns the delay before its next call; zero: none is needed. The
-// error is fs.ErrNotExist when the folder itself is removed.
+// changed() returns the delay before its next call, or zero if none is needed.
+// The error of watchFolder() is fs.ErrNotExist if the folder itself is removed.
 func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -51,7 +51,7 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 			links = linksOf(dir, concerns)
 			watchTargets(watcher, dir, links)
 			next, err := changed()
-			if ctx.Err() != nil { // changed may have been cut short
+			if ctx.Err() != nil { // changed() may have been cut short
 				return nil
 			}
 			if err != nil {
@@ -64,8 +64,8 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 	}
 }
 
-// linksOf returns the targets of the folder's symbolic links that concern the
-// watcher.
+// linksOf maps the folder's symbolic links that concern the watcher to their
+// targets.
 func linksOf(dir string, concerns func(path string) bool) map[string]string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -97,15 +97,15 @@ func watchTargets(watcher *fsnotify.Watcher, dir string, links map[string]string
 		return
 	}
 	for _, target := range links {
-		// A second watch would change the path in the folder's own events.
+		// A second watch on the same folder would change the path in its events.
 		if there, err := os.Stat(filepath.Dir(target)); err == nil && !os.SameFile(here, there) {
 			_ = watcher.Add(filepath.Dir(target))
 		}
 	}
 }
 
-// leadsElsewhere reports whether an event concerns a link's target, or the
-// links now have other targets.
+// leadsElsewhere reports whether an event concerns a link's target, or whether
+// the links now have other targets.
 func leadsElsewhere(links map[string]string, dir, path string, concerns func(path string) bool) bool {
 	for _, target := range links {
 		if target == path {

@@ -17,14 +17,14 @@ var errBeingWritten = errors.New("it is being written: it is read when whoever w
 // whileWritten is the delay before a file that is being written is read again.
 const whileWritten = 500 * time.Millisecond
 
-// unwritten is how long a file must be unchanged if the kernel does not tell
-// whether a process has it open for writing.
+// unwritten is how long a file must be unchanged before it is read, if the
+// kernel does not tell whether a process has it open for writing.
 const unwritten = 2 * time.Second
 
-// readWhole reads at most that many bytes of a file. It fails with
-// errBeingWritten while a process has the file open for writing, and delays new
-// writers while it reads, because a part of a declaration may be a valid but
-// smaller declaration.
+// readWhole reads a file up to a length of most bytes. It fails with
+// errBeingWritten while a process has the file open for writing, and it delays
+// new writers while it reads. Otherwise it could read a part of a declaration,
+// which may be a valid but smaller declaration.
 func readWhole(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func readWhole(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// stillWritten says whether a process has the file open for writing.
+// stillWritten reports whether a process has the file open for writing.
 func stillWritten(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -52,10 +52,10 @@ func stillWritten(path string) bool {
 	return err == nil && writing
 }
 
-// beingWritten takes a read lease on an open file. The kernel grants the lease
-// only if no process has the file open for writing, and then delays new writers
-// (fcntl(2), "Leases"). Where there are no leases, a file counts as being
-// written if it changed within unwritten.
+// beingWritten reports whether a process has the file open for writing. If not,
+// it takes a read lease, with which the kernel delays new writers (fcntl(2),
+// "Leases"). On a filesystem without leases, a file counts as being written if
+// it changed within unwritten.
 func beingWritten(file *os.File) (bool, error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {

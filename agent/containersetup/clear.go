@@ -2,24 +2,34 @@ package containersetup
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"hostler/agent/reconcile"
+	"hostler/agent/state"
 )
 
-// clearing is the state of the runs of Clear.
+// clearing is the state of the runs of Clear().
 type clearing struct {
-	// failures are the failed attempts that Clear has handled, by machine.
-	// failedAt is the time of its last run after a failure.
+	// failures are the failed attempts that Clear() has handled, by machine.
+	// failedAt is the time of the last run after a failure.
 	failures map[string]int
 	failedAt time.Time
-	// again is the time of the next run independent of failures; zero: none.
+	// again is the time of the next run that does not depend on failures, or zero.
 	again time.Time
+	// places are the paths of moved files. clearErr is the last error of Clear().
+	places   []string
+	clearErr error
 }
 
-// clear runs Clear if due, and returns the next due time; zero means after the
-// next failure.
+// clear runs Clear() if that is due, and returns the time when Clear() is due
+// next. Zero means after the next failure.
 func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	if w.Clear == nil {
 		return time.Time{}
@@ -37,10 +47,31 @@ func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	if w.prepared && failed {
 		w.failedAt = now
 	}
-	more := w.Clear(ctx)
-	w.failures, w.again = seen.failures, time.Time{}
-	if more {
+	places, more, err := w.Clear(ctx)
+	w.reportMoved(ctx, places)
+	if err != nil && (w.clearErr == nil || err.Error() != w.clearErr.Error()) {
+		w.Logger.Warn("Files that a power cut may have left cannot be moved away.", "type", w.Type, "error", err)
+	}
+	w.failures, w.again, w.clearErr = seen.failures, time.Time{}, err
+	if more || err != nil {
 		w.again = w.Now().Add(w.RestEvery)
 	}
 	return w.again
+}
+
+// reportMoved reports in an event and a notice where the moved files are,
+// including files that earlier calls moved.
+func (w *Worker) reportMoved(ctx context.Context, places []string) {
+	if len(places) == 0 {
+		return
+	}
+	w.places = slices.DeleteFunc(append(w.places, places...), func(place string) bool {
+		_, err := os.Lstat(place)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	info, _ := w.Type.Info()
+	text := fmt.Sprintf("files of containers that %s does not know, e.g. after a power cut, were moved away; remove them when you do not need them: %s",
+		info.Hypervisor, strings.Join(w.places, ", "))
+	w.event(ctx, state.LevelWarn, "SetAside", text)
+	w.Notice("aside "+string(w.Type), text)
 }

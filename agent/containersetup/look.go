@@ -21,7 +21,7 @@ type seen struct {
 	failures map[string]int
 }
 
-// failedSince reports whether an operation failed since before.
+// failedSince reports whether an operation failed after the failures in before.
 func (s seen) failedSince(before map[string]int) bool {
 	for name, count := range s.failures {
 		if count > before[name] {

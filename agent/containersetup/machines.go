@@ -12,9 +12,9 @@ import (
 	"hostler/agent/state"
 )
 
-// stageInterval is the minimum time between writes of the preparation's
-// progress to machines' statuses; tellFigures applies if only a figure changed.
-// There may be many machines.
+// stageInterval is the minimum time between two writes of the preparation's
+// progress to the machines' statuses, because there may be many machines.
+// figureInterval applies if only a figure in the message changed.
 const (
 	stageInterval  = time.Second
 	figureInterval = 5 * time.Second

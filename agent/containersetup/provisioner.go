@@ -12,15 +12,16 @@ import (
 type provisionerState struct {
 	look     time.Time // time of the next check
 	asked    int64     // generation of the type's object at the last check
-	reported string    // the reported reason why it does not run; empty: it runs
+	reported string    // the reported reason why it does not run; empty if it runs
 }
 
 // ensureProvisioner starts the provisioner. If the provisioner can end by
-// itself, keep also checks that it runs: every LookEvery, and when an operator
-// requests a retry. It returns the time of the next check.
+// itself, it also checks that the provisioner runs, every LookEvery and when an
+// operator requests a retry. It returns the time of the next check, or zero for
+// none.
 func (w *Worker) ensureProvisioner(ctx context.Context, generation int64) (time.Time, error) {
 	generation = max(generation, 1) // the generation of a new object
-	unit, fallible := w.Provisioner.(Fallible)
+	unit, fallible := w.Provisioner.(fallible)
 	if fallible && w.started.Load() && (generation > w.asked || !w.Now().Before(w.look)) {
 		why, err := unit.Down(ctx)
 		if err != nil {
@@ -54,9 +55,9 @@ func (w *Worker) ensureProvisioner(ctx context.Context, generation int64) (time.
 	return w.look, nil
 }
 
-// unstarted records an event, once per cause, that the provisioner cannot be
-// started. If the provisioner is known to be down, it also sets its machines to
-// waiting.
+// unstarted records that the provisioner cannot be started, in one event per
+// cause. If the provisioner is known to be down, the statuses of its machines
+// then say that they wait.
 func (w *Worker) unstarted(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return
@@ -65,7 +66,7 @@ func (w *Worker) unstarted(ctx context.Context, cause error) {
 		w.reported = cause.Error()
 		w.event(ctx, state.LevelError, "ProvisionerNotStarted", w.reported)
 	}
-	if unit, ok := w.Provisioner.(Fallible); ok {
+	if unit, ok := w.Provisioner.(fallible); ok {
 		if why, err := unit.Down(ctx); err == nil && why != "" {
 			w.updateMachines(ctx, w.reported)
 		}

@@ -4,6 +4,7 @@
 package containersetup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,15 +33,15 @@ type Provisioner interface {
 	Stop(ctx context.Context) error
 }
 
-// Fallible is a Provisioner that can stop by itself, e.g. a systemd unit.
-type Fallible interface {
-	// Down returns the reason why the provisioner does not run and needs a
-	// start; empty: it runs.
+// fallible is a Provisioner that can stop by itself, e.g. a systemd unit.
+type fallible interface {
+	// Down returns the reason why the provisioner does not run and needs a start,
+	// or "" if it runs.
 	Down(ctx context.Context) (why string, err error)
 }
 
 // Lock takes the host lock and returns its release function. While it waits, it
-// reports the holder to waiting.
+// calls waiting() with the holder of the lock.
 type Lock func(ctx context.Context, purpose string, waiting func(holder string)) (release func(), err error)
 
 // The states of a container type.
@@ -58,16 +59,18 @@ type Options struct {
 	Provisioner Provisioner
 	Lock        Lock
 	// Prepared runs once, after the type is ready and before its provisioner
-	// starts. It rebuilds lost records from the instances found.
+	// starts. It restores lost records from the instances.
 	Prepared func(ctx context.Context) error
-	// Clear sets aside leftovers that obstruct new machines, e.g. of a power
-	// cut, and reports whether it must run again; nil: nothing to clear. It runs
-	// before Prepared; after a failed operation on a machine of the type, at
-	// most once per ClearEvery (0: a minute); and RestEvery (0: 10 s) after it
-	// returned true. A failure may cause several runs.
-	Clear                 func(ctx context.Context) (more bool)
+	// Clear moves files away that obstruct new machines, e.g. after a power cut.
+	// It returns the new places, and whether files remain for a later call. Nil
+	// means that there is nothing to clear. It runs before Prepared(), and after a
+	// failed operation on a machine of the type, at most once per ClearEvery (0
+	// means a minute). If files remain or it fails, it runs again after RestEvery
+	// (0 means 10 s).
+	Clear                 func(ctx context.Context) (places []string, more bool, err error)
 	ClearEvery, RestEvery time.Duration
-	// LookEvery is the interval of checking a Fallible provisioner; 0: 30 s.
+	// LookEvery is the interval of checking whether the provisioner runs, if it is
+	// fallible. 0 means 30 s.
 	LookEvery time.Duration
 }
 
@@ -79,7 +82,7 @@ type Worker struct {
 	prepared bool
 	started  atomic.Bool
 	// ready means that this process has seen the type ready; the record of an
-	// earlier process is not trusted.
+	// earlier process does not count.
 	ready bool
 	provisionerState
 	clearing
@@ -87,15 +90,9 @@ type Worker struct {
 
 // New returns a worker; Run starts it.
 func New(c reconcile.Common, o Options) *Worker {
-	if o.LookEvery == 0 {
-		o.LookEvery = 30 * time.Second
-	}
-	if o.ClearEvery == 0 {
-		o.ClearEvery = time.Minute
-	}
-	if o.RestEvery == 0 {
-		o.RestEvery = 10 * time.Second
-	}
+	o.LookEvery = cmp.Or(o.LookEvery, 30*time.Second)
+	o.ClearEvery = cmp.Or(o.ClearEvery, time.Minute)
+	o.RestEvery = cmp.Or(o.RestEvery, 10*time.Second)
 	return &Worker{Frame: reconcile.NewFrame(c), Options: o}
 }
 
@@ -108,12 +105,20 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) changed(_ context.Context, ids []state.ID) {
-	if w.started.Load() && !slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine }) {
+	switch machines := !slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine }); {
+	case machines && w.started.Load():
 		w.SignalWithin(unhurried)
-		return
+	case machines:
+		w.SignalSpaced(spacing)
+	default:
+		w.Signal()
 	}
-	w.Signal()
 }
+
+// spacing is the shortest time between two passes that changed machines cause
+// while the provisioner does not run. Without it, frequent changes to machines
+// of other types would cause a pass each.
+const spacing = 250 * time.Millisecond
 
 // unhurried is the delay before handling machine changes while the provisioner
 // runs. Only the removal of the last machine matters then, and most changes are
@@ -165,7 +170,7 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	if status.ObservedGeneration < generation {
 		status.Attempts = spec.Attempts{}
 	}
-	// save creates a missing object with its first status, as generation 1. That
+	// save() creates a missing object with its first status, as generation 1. That
 	// generation is not a request to retry.
 	status.ObservedGeneration = max(generation, 1)
 	err := w.initialise(ctx, &status)
@@ -229,10 +234,7 @@ func (w *Worker) save(ctx context.Context, s spec.TypeStatus) error {
 	if fault.Is(err, fault.NotFound) {
 		_, err = w.Store.Write(ctx, state.Atomic, state.Write{ID: id, Spec: json.RawMessage("{}"), Status: spec.Encode(s), Life: state.Alive})
 	}
-	if err != nil {
-		return fmt.Errorf("cannot write the status of type/%s: %w", w.Type, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot write the status of type/%s", w.Type)
 }
 
 func (w *Worker) event(ctx context.Context, level, reason, message string) {

@@ -15,6 +15,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // preparable is a host that can be set up for a type.
@@ -140,7 +141,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func (r *rig) start() (stop func()) {
 		w := containersetup.New(reconcile.Common{Store: r.store, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, containersetup.Options{
 			Type: typ, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
 			ClearEvery: max(r.clearEvery, time.Nanosecond), RestEvery: time.Millisecond,
-			Clear: func(context.Context) bool { return r.clear != nil && r.clear(typ) },
+			Clear: func(context.Context) ([]string, bool, error) { return nil, r.clear != nil && r.clear(typ), nil },
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)
 			},

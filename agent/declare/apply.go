@@ -15,14 +15,14 @@ import (
 // Request asks to put documents in force.
 type Request struct {
 	Documents []Document
-	// Replace: a declaration may come from another file than before.
+	// Replace permits a declaration to come from another file than before.
 	Replace bool
 	// Folders are the folders that were applied as a whole.
 	Folders []string
 	// Allow lists the allowed impacts: restart, recreate, destroy.
 	Allow  []string
 	Unread Unread
-	// DryRun: the change is only planned.
+	// DryRun is true if the change is only planned.
 	DryRun bool
 }
 
@@ -37,7 +37,7 @@ type Applied struct {
 	Unsupported []spec.Unsupported
 }
 
-// CheckAllow refuses impacts that cannot be allowed.
+// CheckAllow returns an error for an impact that a user cannot allow.
 func CheckAllow(impacts []string) error {
 	for _, a := range impacts {
 		if !slices.Contains(allowable, a) {
@@ -110,7 +110,8 @@ func (w *State) put(q Request) (a Applied, err error) {
 	return a, w.checkUsed(before)
 }
 
-// refusal joins the reasons against the applied documents.
+// refusal joins the reasons against the applied documents into one error. It
+// returns nil if there are none.
 func refusal(docs []Document, m documents.Merged) error {
 	var texts []string
 	kind := fault.Invalid
@@ -131,6 +132,6 @@ func refusal(docs []Document, m documents.Merged) error {
 	return fault.New(kind, "%s", fault.List(texts, "\n"))
 }
 
-// Redeclare creates again the objects that were declared again during their
-// removal and are gone now.
+// Redeclare creates objects again that a document declared while they were
+// being removed. It leaves out objects whose removal has not ended.
 func (w *State) Redeclare() { w.updateRecords(nil, removal{partial: true}) }

@@ -11,8 +11,8 @@ import (
 
 // This file holds the users' requests about single objects.
 
-// Retry requests a new attempt at an object, even if it is being removed. With
-// force, that attempt detaches storage even if a process holds it.
+// Retry requests a new attempt at an object, even if it is being removed. If
+// force is true, the attempt detaches storage even while a process holds it.
 func (w *State) Retry(object string, force bool) error {
 	o, err := w.object(object)
 	if err != nil {
@@ -36,7 +36,8 @@ func (w *State) RetryType(name string) error {
 	return err
 }
 
-// SetHarvest overrides the configured harvest mode; "": as configured.
+// SetHarvest overrides the configured harvest mode. The mode "" means as
+// configured.
 func (w *State) SetHarvest(mode string) error {
 	var r spec.HostRecord
 	host := w.setting(hostID)
@@ -49,7 +50,7 @@ func (w *State) SetHarvest(mode string) error {
 // hostID names the host's record.
 var hostID = state.ID{Kind: spec.KindHost, Name: spec.HostName}
 
-// setting returns a setting; it is empty if the store has none.
+// setting returns the setting of the id. It is empty if the store has none.
 func (w *State) setting(id state.ID) *setting {
 	if w.settings[id] == nil {
 		w.settings[id] = &setting{object: state.Object{ID: id}}
@@ -72,7 +73,8 @@ func (w *State) RetryImage(reference string) {
 	}
 }
 
-// SetPower requests a power state of a machine: start, stop or restart.
+// SetPower requests a power state of a machine. action is start, stop or
+// restart.
 func (w *State) SetPower(name, action string) error {
 	o, err := w.alive(spec.KindMachine + "/" + name)
 	if err != nil {
@@ -110,10 +112,10 @@ func (w *State) alive(object string) (*object, error) {
 	return o, err
 }
 
-// Adopt takes an existing instance under declaration. A declared machine of
-// that name without an instance gets it; otherwise the instance gets a
-// declaration with its own name. uid is the machine's former uid, if it was
-// known before.
+// Adopt takes an existing instance under declaration. If a machine of that name
+// is declared and has no instance, it gets the instance. Otherwise the machine
+// gets a declaration with its own name. uid is the machine's former uid, or ""
+// if it is not known.
 func (w *State) Adopt(name string, machine spec.Machine, uid string) error {
 	object := spec.KindMachine + "/" + name
 	if o := w.objects[object]; o != nil {
@@ -149,7 +151,7 @@ func (w *State) Adopt(name string, machine spec.Machine, uid string) error {
 }
 
 // Resize changes the size of a volume in its record and in its document.
-// rounded is the size that a volume of that size has.
+// rounded is the real size of a volume that is declared with that size.
 func (w *State) Resize(name string, size, rounded spec.Size) error {
 	o, err := w.alive(spec.KindVolume + "/" + name)
 	if err != nil {
@@ -175,7 +177,7 @@ func (w *State) Resize(name string, size, rounded spec.Size) error {
 		if isFile(d.record.Source) {
 			return fault.New(fault.Conflict, "cannot resize volume/%s: it is declared in %s; change its size there", name, d.record.Source)
 		}
-		// The map belongs to the stored record: change a copy.
+		// The map belongs to the stored record, so a copy is changed.
 		volumes := maps.Clone(d.record.Document.Volumes)
 		v := volumes[name]
 		v.Size = size

@@ -11,10 +11,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// This file holds the reasons against documents beyond the documents
-// themselves: objects that exist, and the host's limits.
+// This file refuses documents because of existing objects or the host's limits.
+// Package documents refuses those that do not fit other documents.
 
-// checkSources refuses to replace a declaration from another source.
+// checkSources refuses a document if its declaration came from another source.
+// It completes the sources of docs from the stored declarations.
 func (w *State) checkSources(docs []Document, replace bool) error {
 	seen := map[string]string{}
 	for i, doc := range docs {
@@ -26,8 +27,8 @@ func (w *State) checkSources(docs []Document, replace bool) error {
 		switch {
 		case d == nil || d.record.Source == spec.SourceStamps:
 		case isFile(d.record.Source) && same(d.record.Document, doc.Declaration):
-			// The content equals the file: the file keeps its declaration, but the
-			// request can allow a held step.
+			// The document equals that of the file, so the file keeps its declaration.
+			// The request may still allow a held step.
 			docs[i].Source, docs[i].Lines = d.record.Source, d.record.Lines
 		case isFile(d.record.Source):
 			return fault.New(fault.Conflict, "cannot apply %s: that declaration comes from %s; edit that file", doc.Name, d.record.Source)
@@ -46,7 +47,7 @@ func (w *State) checkFixed(doc Document) error {
 	return cmp.Or(w.checkTypes(doc), w.checkPlaces(doc), w.checkRenames(doc))
 }
 
-// checkTypes refuses to change a machine's container type: the existing
+// checkTypes refuses to change a machine's container type, because the existing
 // instance would continue to run beside the new instance, with the same name,
 // addresses and storage. All other fields can change, some with a restart or a
 // recreate.
@@ -72,10 +73,10 @@ func conflict(doc Document, wrong []string) error {
 	return fault.New(fault.Conflict, "cannot apply %s: %s", doc.Name, fault.List(wrong, "; "))
 }
 
-// checkPlaces refuses to move a created filesystem: an empty filesystem would
-// replace its data. A filesystem that differs from its declaration already, so
-// that the user has to decide, may be declared as before; the storage worker
-// leaves it in place.
+// checkPlaces refuses to move a created filesystem, because an empty filesystem
+// would replace its data. If the filesystem on the host already differs from
+// its declaration, the user may correct the declaration. The storage worker
+// does not move the filesystem.
 func (w *State) checkPlaces(doc Document) error {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(doc.Declaration.Filesystems)) {
@@ -104,9 +105,9 @@ func placeOf(f spec.Filesystem) string {
 	return f.Provider
 }
 
-// checkRenames refuses to rename a machine to another type, and a machine with
-// networks, storage or published ports: their assignments use the machine's
-// name.
+// checkRenames refuses to change a machine's name and type at once. It also
+// refuses to rename a machine with networks, storage or published ports,
+// because their assignments use the machine's name.
 func (w *State) checkRenames(doc Document) error {
 	var wrong []string
 	renames := w.renames(doc.Declaration)
@@ -130,7 +131,7 @@ func (w *State) checkRenames(doc Document) error {
 // existing machines stay even if they exceed the limit.
 func (w *State) checkCount() error {
 	most := w.most
-	if most == 0 { // the record of an older agent
+	if most == 0 { // the record was written by an older agent
 		most = spec.DefaultConfig().MaxMachines
 	}
 	if n := w.count(); n > most && n > w.began {
@@ -155,7 +156,7 @@ func (w *State) checkUsed(before map[string]string) error {
 	return nil
 }
 
-// usersOf lists the objects (sorted) that stay and use an object; objects in
+// usersOf lists the objects that stay and use an object, sorted. Objects in
 // going do not stay. It reads the records and not the documents, which may have
 // been lost.
 func (w *State) usersOf(object string, going map[string]bool) []string {

@@ -18,14 +18,15 @@ var allowable = []string{"restart", "recreate", impactDestroy}
 
 // Unread says why the set of declared objects is incomplete.
 type Unread struct {
-	// Reason is e.g. that a file is refused; "": the set is complete.
+	// Reason says why objects may be missing from the set, e.g. because a file is
+	// refused. It is "" if the set is complete.
 	Reason string
 	// Settling holds the files that are gone and may come back shortly.
 	Settling []string
 }
 
-// allow allows the impacts for the changed objects of the documents, and for
-// those with a held step.
+// allow records consent to the impacts for those objects of the documents that
+// are changed or have a held step.
 func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
 	impacts = sortedSet(impacts)
 	held := map[string]bool{}
@@ -39,8 +40,8 @@ func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
 		case held[object], o.changed():
 			o.now.Consent(impacts)
 		case o.isPending() && slices.Contains(impacts, "restart"):
-			// A restart loses no data; a recreate can only be allowed once it is
-			// planned.
+			// The steps are not known yet. Consent to a restart is accepted already,
+			// because it loses no data. Consent to a recreate must wait for its plan.
 			o.now.Consent([]string{"restart"})
 		}
 	}
@@ -48,8 +49,8 @@ func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
 
 func sortedSet(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 
-// Consent allows an impact on held objects; errs holds an error for each object
-// for which it cannot be allowed.
+// Consent records consent to an impact on held objects. errs has an entry for
+// each object: nil, or the reason why the impact cannot be allowed.
 func (w *State) Consent(impact string, objects []string, unread Unread) (errs []error) {
 	errs = make([]error, len(objects))
 	consent, together := map[string]bool{}, map[string]bool{}
@@ -67,8 +68,8 @@ func (w *State) Consent(impact string, objects []string, unread Unread) (errs []
 	return errs
 }
 
-// consent allows an impact on an object. For destroy it only checks; with holds
-// the objects that should be removed together.
+// consent records consent to an impact on an object. For destroy it only checks
+// whether consent is possible. with holds the objects to be removed together.
 func (w *State) consent(impact, object string, with map[string]bool, unread Unread) error {
 	if _, err := ParseObject(object); err != nil {
 		return err
@@ -123,8 +124,8 @@ func (w *State) goneFrom(folders []string, docs []Document) (gone []string) {
 	return gone
 }
 
-// ofDeclarations returns the objects of the documents' declarations and of those
-// in gone.
+// ofDeclarations returns the objects of the documents' declarations and of the
+// declarations in gone.
 func (w *State) ofDeclarations(docs []Document, gone []string) map[string]bool {
 	owned := map[string]bool{}
 	for _, name := range gone {
@@ -143,7 +144,7 @@ func (w *State) ofDeclarations(docs []Document, gone []string) map[string]bool {
 }
 
 // heldRemovals returns the steps that wait for consent to remove undeclared
-// objects of the documents' declarations and of those in gone.
+// objects of the documents' declarations and of the declarations in gone.
 func (w *State) heldRemovals(docs []Document, gone []string, unread Unread) (steps []plan.Step) {
 	owned, newcomers := w.ofDeclarations(docs, gone), w.newcomers()
 	for _, object := range w.Held() {

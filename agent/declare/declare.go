@@ -25,34 +25,35 @@ type Planned struct {
 	After state.Object
 }
 
-// State is the declared state at the time of a reading, with the changes made
-// since. Objects are named KIND/NAME.
+// State is the declared state as read from the store, with the changes that
+// were made to it since. Objects are named KIND/NAME.
 type State struct {
 	declarations map[string]*declaration
 	objects      map[string]*object
 	// owners maps each object that a document declares to the name of the
 	// declaration.
 	owners map[string]string
-	// users maps each object to the objects that refer to it; nil: to be computed
-	// again, since a record changed. See usersOf.
+	// users maps each object to the objects that refer to it. If a record changes,
+	// users becomes nil and is computed again; see usersOf().
 	users map[string][]string
 	// making holds the uids for which an instance may be in creation.
 	making map[string]bool
-	// obeyed: removals need no consent (hostler.yaml, "removals: obey").
+	// obeyed is true if removals need no consent (hostler.yaml, "removals: obey").
 	obeyed bool
-	// most is the maximum number of machines of the host, began their number at
-	// the reading.
+	// most is the maximum number of machines of the host. began is the number of
+	// machines that were read from the store.
 	most, began int
 	// settings are the records of the host and of container types, by id. No
 	// document declares them.
 	settings map[state.ID]*setting
-	// again returns the state without the changes.
+	// again returns a new State from the same stored objects, without the changes
+	// made to this State.
 	again func() (*State, error)
 }
 
 // declaration is a stored declaration; gone marks it for removal.
 type declaration struct {
-	object state.Object // Revision 0: new
+	object state.Object // Revision 0 means new
 	record spec.DeclarationRecord
 	gone   bool
 }
@@ -60,13 +61,14 @@ type declaration struct {
 // setting is a stored record without a declaration.
 type setting struct {
 	object state.Object
-	record any // nil: not changed
+	record any // nil if not changed
 }
 
-// Kinds are the kinds of objects that New takes.
+// Kinds are the kinds of objects that New() accepts.
 var Kinds = append(slices.Sorted(maps.Keys(kinds)), spec.KindDeclaration, spec.KindHost, spec.KindContainerType)
 
-// New decodes the objects of Kinds; intents is the journal.
+// New returns the state of the stored objects, which are all those of Kinds.
+// intents are the open intents of the journal.
 func New(objects []state.Object, intents []state.Intent) (*State, error) {
 	w := &State{
 		declarations: map[string]*declaration{}, objects: map[string]*object{}, making: map[string]bool{}, settings: map[state.ID]*setting{},
@@ -112,7 +114,8 @@ func isFile(source string) bool {
 	return source != spec.SourceApply && source != spec.SourceStamps
 }
 
-// sorted lists the objects: networks and storage, then machines, each by name.
+// sorted lists the objects. Networks and storage come first, then machines;
+// each group is sorted by name.
 func (w *State) sorted() []*object {
 	names := slices.Sorted(maps.Keys(w.objects))
 	slices.SortStableFunc(names, func(a, b string) int { return isMachine(a) - isMachine(b) })
@@ -130,7 +133,7 @@ func isMachine(object string) int {
 	return 0
 }
 
-// Writes returns the changes; unchanged objects have none.
+// Writes returns the writes for the changed objects.
 func (w *State) Writes() []state.Write {
 	var all []state.Write
 	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {

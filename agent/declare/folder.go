@@ -21,10 +21,11 @@ type Folder struct {
 	// Settling holds the paths of files that are gone and may come back shortly,
 	// e.g. while an editor saves them.
 	Settling []string
-	// Fresh: the agent has just begun to read the directory and does not know
-	// which files existed before.
+	// Fresh is true if the agent has just begun to read the directory and does not
+	// know which files existed before.
 	Fresh bool
-	// Moved: the directory is on another file system than at the last reading.
+	// Moved is true if the directory is on another file system than at the last
+	// reading.
 	Moved bool
 }
 
@@ -37,17 +38,17 @@ type File struct {
 
 // FolderAnswer says which files of a directory are in force.
 type FolderAnswer struct {
-	// Refused holds, by path, why a file is not in force.
+	// Refused maps the path of each file that is not in force to the reason.
 	Refused map[string]error
 	// Settling holds the files that are gone and may come back shortly.
 	Settling []string
-	// Held holds, by path, the first step that waits for consent.
+	// Held maps the path of a file to its first step that waits for consent.
 	Held map[string]plan.Step
 	// Undeclared lists the held objects, which no document declares.
 	Undeclared []string
 }
 
-// Partial reports that a file may declare more objects than were read.
+// Partial reports whether a file may declare more objects than were read.
 func (a FolderAnswer) Partial() bool { return len(a.Refused)+len(a.Settling) > 0 }
 
 // Unread returns why the set of declared objects is incomplete after this
@@ -65,8 +66,8 @@ func (a FolderAnswer) Unread() Unread {
 
 // ApplyFolder puts the files of a directory in force, together with the applied
 // documents. Objects of a removed file are removed as configured, unless
-// another document declares them or any file is refused. The answer has no held
-// steps.
+// another document declares them or any file is refused. The returned documents
+// are those of the valid files. The answer's Held is not set.
 func (w *State) ApplyFolder(f Folder, host Host) (FolderAnswer, []Document, error) {
 	answer := FolderAnswer{Refused: map[string]error{}, Settling: f.Settling}
 	if f.Fresh && w.waiting() {
@@ -122,8 +123,8 @@ func (w *State) takeOver(docs []Document, left []string, host Host, refused map[
 	}
 }
 
-// inTheWay finds the wanted documents that conflict with existing objects, and
-// files with unsupported features.
+// inTheWay adds documents to refused if they conflict with existing objects or
+// have unsupported features.
 func (w *State) inTheWay(docs []Document, refused map[string]error) {
 	for _, doc := range docs {
 		if err := cmp.Or(checkSupported([]Document{doc}), w.checkFixed(doc)); err != nil {
@@ -132,8 +133,8 @@ func (w *State) inTheWay(docs []Document, refused map[string]error) {
 	}
 }
 
-// refuses checks whether the host has room for the documents; why is the reason
-// if not.
+// refuses returns why the host has no room for the documents, or nil if it has
+// room. err is a failure of the check.
 func (w *State) refuses(docs []Document, m documents.Merged, host Host) (why, err error) {
 	trial, err := w.again()
 	if err != nil {
@@ -147,9 +148,9 @@ func (w *State) refuses(docs []Document, m documents.Merged, host Host) (why, er
 	return host.Refuse(trial.Planned()), nil
 }
 
-// blame refuses new documents for which the host has no room: each document
-// that is refused alone, or the last document if only several together are
-// refused.
+// blame adds the new documents to refused for which the host has no room. Each
+// of them does not fit even alone. If the documents only do not fit together,
+// blame adds the last of them.
 func (w *State) blame(docs []Document, m documents.Merged, host Host, why error, refused map[string]error) error {
 	before := w.inForce()
 	last := ""
@@ -167,7 +168,7 @@ func (w *State) blame(docs []Document, m documents.Merged, host Host, why error,
 		}
 	}
 	switch {
-	case last == "": // no new document: the host changed
+	case last == "": // no document is new, so the host changed
 		return why
 	case len(refused) == 0 || refused[last] == nil && !newlyRefused(m, refused):
 		refused[last] = why
@@ -225,8 +226,8 @@ func (w *State) comesFrom(name, path string) bool {
 	return d != nil && d.record.Source == path
 }
 
-// nameTaken refuses a file with the name of an applied declaration that
-// declares other objects.
+// nameTaken refuses a document that has the name of an applied declaration with
+// other objects.
 func (w *State) nameTaken(doc Document) error {
 	d := w.declarations[doc.Name]
 	if d == nil || d.record.Source != spec.SourceApply || len(d.record.Document.Objects()) == 0 {
@@ -275,8 +276,9 @@ func (w *State) leave(left []string) {
 	}
 }
 
-// keepEmptied keeps the declarations in left, without the objects that others
-// took over, so that a restarted agent knows that their files are gone.
+// keepEmptied keeps the declarations in left whose objects were all taken over.
+// They stay without objects, so that a restarted agent knows that their files
+// are gone.
 func (w *State) keepEmptied(left []string) {
 	for _, name := range left {
 		if d := w.declarations[name]; d.gone {

@@ -16,8 +16,8 @@ type record interface {
 type kind struct {
 	empty func() record
 	copy  func(record) record
-	// alike compares the declared halves of two records, and take copies the
-	// declared half.
+	// alike reports whether the declared parts of two records are equal. take
+	// copies the declared part.
 	alike func(a, b record) bool
 	take  func(to, from record)
 	// declared returns a declaration's objects of the kind, by name, as records
@@ -26,17 +26,17 @@ type kind struct {
 	add      func(to *spec.Declaration, name string, r record)
 	// uses lists the objects (KIND/NAME) that an object refers to.
 	uses func(record) []string
-	// retains reports that the removal of an object keeps its instance or data.
+	// retains reports whether the removal of an object keeps its instance or data.
 	retains func(record) bool
 	traits
 }
 
 // traits are the properties of a kind.
 type traits struct {
-	// allows: steps may wait for consent to a restart or a recreate.
+	// allows is true if steps may wait for consent to a restart or a recreate.
 	allows bool
-	// yields: an object that nothing keeps does not count as existing once no
-	// document declares it.
+	// yields is true if an undeclared object does not count as existing when its
+	// removal needs no consent.
 	yields bool
 }
 
@@ -60,7 +60,8 @@ var kinds = map[string]kind{
 		volumeOf, func(f spec.Filesystem) bool { return f.Retain }, traits{}),
 }
 
-// volumeOf lists the volume of a filesystem.
+// volumeOf returns a list with the volume of a filesystem, or nil if it has
+// none.
 func volumeOf(f spec.Filesystem) []string {
 	if f.Volume == "" {
 		return nil
@@ -68,8 +69,8 @@ func volumeOf(f spec.Filesystem) []string {
 	return []string{spec.KindVolume + "/" + f.Volume}
 }
 
-// kindOf describes the kind with the records R of declared values V. in returns
-// the values in a declaration, and of the value in a record.
+// kindOf returns the kind with declared values of type V and records of type R.
+// in() returns the values in a declaration, and of() the value in a record.
 func kindOf[V, R any, P interface {
 	*R
 	record

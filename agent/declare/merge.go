@@ -19,7 +19,7 @@ type Document struct {
 	Confirm spec.Duration
 }
 
-// Parse parses the text of a document. The place is the path of the file.
+// Parse parses the text of a document. place is the path of its file.
 func Parse(place string, text []byte) (Document, error) {
 	d, lines, err := spec.ParseAlone(place, text)
 	return Document{Document: documents.Document{Name: d.Name, Place: place, Declaration: d, Text: text, Lines: lines}}, err
@@ -51,7 +51,8 @@ func rankOf(source string) documents.Rank {
 	return documents.Applied
 }
 
-// request asks which documents are in force if docs are wanted in addition.
+// request returns the request for Merge() with docs in addition to the
+// documents in force.
 func (w *State) request(docs []Document) documents.Request {
 	r := documents.Request{InForce: w.inForce(), Wanted: w.inForce(), Owners: w.recorded(), Existing: w.existing(), Refused: map[string]error{}}
 	for _, doc := range docs {
@@ -64,7 +65,8 @@ func (w *State) request(docs []Document) documents.Request {
 	return r
 }
 
-// recorded maps each object with a record to its declaration.
+// recorded maps each object with a record to its declaration. It leaves out
+// held objects.
 func (w *State) recorded() map[string]string {
 	owners := map[string]string{}
 	for name, o := range w.objects {
@@ -75,8 +77,8 @@ func (w *State) recorded() map[string]string {
 	return owners
 }
 
-// existing returns the objects with a record as a declaration. It leaves out
-// machines that are removed as soon as no document declares them.
+// existing returns a declaration that holds all objects with a record. It
+// leaves out machines that are removed as soon as no document declares them.
 func (w *State) existing() spec.Declaration {
 	var all spec.Declaration
 	for name, o := range w.objects {

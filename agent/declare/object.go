@@ -13,12 +13,13 @@ import (
 type object struct {
 	state.ID
 	kind
-	before *state.Object // nil: new
-	// was is the record at the reading, nil for a new object.
+	before *state.Object // nil if new
+	// was is the record as read from the store, nil for a new object.
 	was, now record
 	life     state.Life
-	uid      string // uid of a new object, if it must be a known uid
-	// renamed is the object of a machine's former name.
+	uid      string // the uid that a new object gets, or "" if the store chooses one
+	// renamed is the stored object of the machine's former name, if the machine is
+	// renamed.
 	renamed *state.Object
 }
 
@@ -50,9 +51,9 @@ func (o *object) machine() *spec.MachineRecord {
 // changed reports whether the record differs from the record in the store.
 func (o *object) changed() bool { return o.was == nil || !same(o.was, o.now) }
 
-// writes returns the writes that store the object. They match it by uid and not
-// by revision: every status write changes the revision, while only the holder
-// of the declaring lock writes specs.
+// writes returns the writes that store the object. They compare the uid and not
+// the revision, because every status write changes the revision. That is
+// enough, because only the holder of the declaring lock writes specs.
 func (o *object) writes() []state.Write {
 	w := state.Write{ID: o.ID}
 	if o.before == nil {
@@ -108,38 +109,39 @@ func (o *object) machineStatus() (status spec.MachineStatus, known bool) {
 	return status, known
 }
 
-// notAutostarted reports that a machine has not been started since the host
-// booted.
+// notAutostarted reports whether a machine without autostart waits for the user
+// to start it.
 func (o *object) notAutostarted() bool {
 	status, known := o.machineStatus()
 	return known && status.NotAutostarted()
 }
 
-// frozen reports that a machine that should run has a suspended instance.
+// frozen reports whether a machine that should run has a suspended instance.
 func (o *object) frozen() bool {
 	status, known := o.machineStatus()
 	was, _ := o.was.(*spec.MachineRecord)
 	return known && was != nil && wantsRunning(was) && status.State == spec.MachineStopped && !status.NotAutostarted()
 }
 
-// isPending reports that the provisioner has not yet carried out the last
-// declaration of a machine, so a step that needs consent may still come up.
+// isPending reports whether the provisioner has yet to carry out the last
+// declaration of a machine. A step that needs consent may then still come up.
 func (o *object) isPending() bool {
 	status, known := o.machineStatus()
 	return o.machine() != nil && (!known || status.ObservedGeneration != o.before.Generation ||
 		status.State == spec.MachinePending || status.State == spec.MachineProvisioning)
 }
 
-// lacksInstance reports that creating a machine's instance failed for a reason
-// that needs no operator.
+// lacksInstance reports whether a machine has no instance because its creation
+// failed, for a reason that needs no operator.
 func (o *object) lacksInstance() bool {
 	status, known := o.machineStatus()
 	kind := fault.Kind(status.Attempts.ErrorKind)
 	return known && o.life == state.Alive && status.Instance == nil && kind != "" && kind != fault.NeedsOperator
 }
 
-// hasNoData reports that an object never had data of its own, so that its
-// removal loses nothing. making: an instance or data may be in creation.
+// hasNoData reports whether an object never had data of its own, so that its
+// removal loses nothing. making says whether its instance or data may be in
+// creation.
 func (o *object) hasNoData(making bool) bool {
 	if o.before == nil {
 		return true

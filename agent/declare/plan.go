@@ -13,14 +13,15 @@ import (
 
 // Host answers questions about this host. The answers change nothing.
 type Host struct {
-	// Refuse returns why the host has no room for the new and changed objects.
+	// Refuse returns why the host has no room for the new and changed objects, or
+	// nil if it has room.
 	Refuse func([]Planned) error
 	// Plan returns the steps that carry out the planned objects. scope holds the
 	// objects in question.
 	Plan func(objects []Planned, scope map[string]bool) ([]plan.Step, error)
 }
 
-// Scope holds the objects that the documents declare.
+// Scope returns the objects that the documents declare.
 func Scope(docs []Document) map[string]bool {
 	scope := map[string]bool{}
 	for _, d := range docs {
@@ -44,7 +45,7 @@ func (w *State) steps(docs []Document, removed []string, host Host) ([]plan.Step
 	}
 	inScope := []plan.Step{}
 	for _, st := range all {
-		// Steps that prepare the host precede the machines that need them.
+		// Machines need the steps that prepare the host for their container type.
 		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
 			inScope = append(inScope, st)
 		}
@@ -55,7 +56,8 @@ func (w *State) steps(docs []Document, removed []string, host Host) ([]plan.Step
 	return inScope, nil
 }
 
-// HeldSteps returns the first step of each file that waits for consent, by path.
+// HeldSteps maps the path of a file to the first of its steps that waits for
+// consent.
 func (w *State) HeldSteps(docs []Document, host Host) (map[string]plan.Step, error) {
 	steps, err := w.steps(docs, nil, host)
 	held := map[string]plan.Step{}
@@ -69,7 +71,8 @@ func (w *State) HeldSteps(docs []Document, host Host) (map[string]plan.Step, err
 	return held, err
 }
 
-// BlindSteps returns the steps that are known without observing the host.
+// BlindSteps returns the steps that are known without observing the host. why
+// is the reason why the host cannot be observed.
 func BlindSteps(objects []Planned, why error) []plan.Step {
 	var steps []plan.Step
 	for _, m := range objects {
@@ -89,7 +92,7 @@ func BlindSteps(objects []Planned, why error) []plan.Step {
 	return steps
 }
 
-// byObject maps each object to its first step.
+// byObject maps each object to the index of its first step.
 func byObject(steps []plan.Step) map[string]int {
 	first := map[string]int{}
 	for i, st := range slices.Backward(steps) {
@@ -99,7 +102,7 @@ func byObject(steps []plan.Step) map[string]int {
 }
 
 // withRemoved adds a step for each removed object without a step. The planner
-// plans none for an object that never had an instance or data.
+// plans no step for an object that never had an instance or data.
 func withRemoved(steps []plan.Step, removed []string) []plan.Step {
 	planned := byObject(steps)
 	for _, object := range removed {
@@ -110,8 +113,8 @@ func withRemoved(steps []plan.Step, removed []string) []plan.Step {
 	return steps
 }
 
-// holdUnsupported marks the steps that the agent does not support, and adds a
-// step for each such object without a step.
+// holdUnsupported marks as held the first step of each object with an
+// unsupported feature. If such an object has no step, it gets one.
 func holdUnsupported(steps []plan.Step, unsupported []spec.Unsupported) []plan.Step {
 	planned := byObject(steps)
 	for _, u := range unsupported {

@@ -11,11 +11,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// removeOrder is the order in which kinds are removed: users first.
+// removeOrder is the order in which kinds are removed. Objects that use others
+// come first.
 var removeOrder = []string{spec.KindDeclaration, spec.KindMachine, spec.KindFilesystem, spec.KindVolume, spec.KindNetwork}
 
-// Delete removes objects and declarations; errs holds an error for each that
-// cannot be removed. It removes users first, so the order does not matter.
+// Delete removes objects and declarations. errs has an entry for each of them:
+// nil, or the reason why it cannot be removed. The order of objects does not
+// matter, because those that use others are removed first.
 func (w *State) Delete(objects []string, unread Unread) (errs []error) {
 	places := make([]int, len(objects))
 	for n := range objects {
@@ -59,7 +61,7 @@ func (w *State) remove(object string) error {
 }
 
 // removeObject removes an object without users from the declared state and from
-// its document. With release, its instance survives.
+// its document. If release is true, its instance survives.
 func (w *State) removeObject(object string, release bool) error {
 	o, err := w.object(object)
 	if err != nil {
@@ -137,8 +139,8 @@ func (w *State) filed(object string) error {
 	return nil
 }
 
-// fromFile refuses to remove an object of a file: the next reading of the file
-// would restore it.
+// fromFile refuses to remove an object of a file, because the next reading of
+// the file would restore the object.
 func fromFile(object, source string) error {
 	if !isFile(source) {
 		return nil
@@ -146,7 +148,8 @@ func fromFile(object, source string) error {
 	return fault.New(fault.Conflict, "cannot remove %s: it is declared in %s; edit or remove that file", object, source)
 }
 
-// ParseObject parses KIND/NAME; names may hold slashes, e.g. those of images.
+// ParseObject parses KIND/NAME. The name may hold slashes, e.g. that of an
+// image.
 func ParseObject(s string) (state.ID, error) {
 	kind, name, ok := strings.Cut(s, "/")
 	if !ok || kind == "" || name == "" || len(s) > 256 {
@@ -155,7 +158,7 @@ func ParseObject(s string) (state.ID, error) {
 	return state.ID{Kind: kind, Name: name}, nil
 }
 
-// object returns an object, or fault.NotFound.
+// object returns an object, or an error of the kind fault.NotFound.
 func (w *State) object(name string) (*object, error) {
 	if o := w.objects[name]; o != nil {
 		return o, nil

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/state"
 )
 
-// renames maps the new names in a declaration to the former names of existing
-// machines.
+// renames maps the new names of machines in a declaration to their former
+// names. It leaves out machines that do not exist under the former name.
 func (w *State) renames(d spec.Declaration) map[string]string {
 	all := map[string]string{}
 	for name, m := range d.Machines {
@@ -26,7 +26,7 @@ func (w *State) renames(d spec.Declaration) map[string]string {
 func renamable(m spec.Machine) bool { return len(m.Networks)+len(m.Storage)+len(m.Publish) == 0 }
 
 // rename renames the machines' records. A machine keeps its uid, its status and
-// its instance with its instance's name.
+// its instance, and the instance keeps its name.
 func (w *State) rename() {
 	for _, d := range w.declarations {
 		if d.gone {
@@ -52,8 +52,9 @@ func (w *State) rename() {
 	}
 }
 
-// newcomers maps the declarations of new machines to their names, without
-// renamed machines; of several equal declarations it takes the first by name.
+// newcomers maps the text of each new machine's declaration to the machine's
+// name. It leaves out renamed machines. If several declarations are equal, the
+// first name counts.
 func (w *State) newcomers() map[string]string {
 	all := map[string]string{}
 	for _, o := range w.objects {
@@ -69,8 +70,8 @@ func (w *State) newcomers() map[string]string {
 	return all
 }
 
-// looksRenamed returns a new machine with the same declaration as a held
-// machine.
+// looksRenamed returns the name of a new machine with the same declaration as a
+// held machine, or "" if there is none.
 func (w *State) looksRenamed(object string, newcomers map[string]string) string {
 	m := w.objects[object].machine()
 	if m == nil || !renamable(m.Machine) {

@@ -17,10 +17,11 @@ import (
 type removal struct {
 	// consent holds the objects whose removal was allowed.
 	consent map[string]bool
-	// partial: a document cannot be read or put in force, so an apparently
-	// undeclared object may be declared in it. Nothing is removed.
+	// partial is true if a document cannot be read or put in force. That document
+	// may declare an object that seems undeclared, so nothing is removed.
 	partial bool
-	// lost: conf.d as a whole is gone or on another file system than before.
+	// lost is true if conf.d as a whole is gone or on another file system than
+	// before.
 	lost bool
 }
 
@@ -50,8 +51,8 @@ func (w *State) updateRecords(docs []Document, r removal) []string {
 	return w.retire(r)
 }
 
-// declare creates or changes an object that a document declares. byHand: the
-// document is being applied, as opposed to being already in force.
+// declare creates or changes an object that a document declares. byHand is true
+// if the document is being applied, and false if it is in force already.
 func (w *State) declare(id state.ID, wanted record, doc Document, byHand bool) {
 	object := id.Kind + "/" + id.Name
 	o := w.objects[object]
@@ -61,7 +62,7 @@ func (w *State) declare(id state.ID, wanted record, doc Document, byHand bool) {
 		w.objects[object] = o
 	}
 	if o.life != state.Alive {
-		return // created again after the removal
+		return // the object is created again after its removal
 	}
 	changed := o.was == nil || !o.alike(o.was, wanted)
 	o.take(o.now, wanted)
@@ -78,8 +79,8 @@ func (w *State) declare(id state.ID, wanted record, doc Document, byHand bool) {
 		}
 	case *spec.MachineRecord:
 		if changed || byHand {
-			// The agent reads files again at every start, which must not start a machine
-			// that the user stopped.
+			// An unchanged file does not get here. The agent reads the files again at
+			// every start, and that must not start a machine that the user stopped.
 			r.PowerOverride = nil
 			if o.notAutostarted() && r.Machine.WantsRunning() {
 				r.PowerOverride = new(true)
@@ -92,8 +93,8 @@ func (w *State) declare(id state.ID, wanted record, doc Document, byHand bool) {
 }
 
 // undeclared returns the existing objects that no document declares, with their
-// holds. It leaves out objects whose declaration was lost with a store: they
-// stay until that declaration is applied again.
+// holds. It leaves out objects whose declaration was lost with a store, because
+// they stay until that declaration is applied again.
 func (w *State) undeclared() map[string]spec.Hold {
 	all := map[string]spec.Hold{}
 	for name, o := range w.objects {
@@ -106,7 +107,8 @@ func (w *State) undeclared() map[string]spec.Hold {
 	return all
 }
 
-// retire removes the undeclared objects that may go and holds the others.
+// retire removes the undeclared objects that may go and holds the others. It
+// returns the removed objects, sorted.
 func (w *State) retire(r removal) []string {
 	undeclared := w.undeclared()
 	going := map[string]bool{}
@@ -120,7 +122,7 @@ func (w *State) retire(r removal) []string {
 			going[object] = true
 		}
 	}
-	// An object stays if an object that stays uses it.
+	// An object stays if another object that stays uses it.
 	for changed := true; changed; {
 		changed = false
 		for object := range going {
@@ -143,7 +145,7 @@ func (w *State) retire(r removal) []string {
 	return slices.Sorted(maps.Keys(going))
 }
 
-// send marks an object for removal; with release, its instance or data
+// send marks an object for removal. If release is true, its instance or data
 // survives.
 func (w *State) send(object string, release bool) {
 	o := w.objects[object]
@@ -151,10 +153,9 @@ func (w *State) send(object string, release bool) {
 	o.head().Released = o.head().Released || release || o.retains(o.now)
 }
 
-// orphaned reports whether an object is held whose declaration is gone. If
-// conf.d is empty, its file system may be unmounted: a file that was gone while
-// another file was unreadable left its objects held and its declaration
-// removed.
+// orphaned reports whether the declaration of a held object is gone. This
+// happens if a file disappears while another file cannot be read. If conf.d is
+// then empty, its file system may be unmounted.
 func (w *State) orphaned() bool {
 	for _, o := range w.objects {
 		if o.life == state.Alive && o.head().Held != "" && w.declarations[o.head().Declaration] == nil {
@@ -164,13 +165,14 @@ func (w *State) orphaned() bool {
 	return false
 }
 
-// needsNoConsent reports whether an undeclared object is removed unasked.
+// needsNoConsent reports whether an undeclared object is removed without the
+// user's consent.
 func (w *State) needsNoConsent(object string) bool {
 	return w.hasNoData(object) || w.retained(object) || w.obeyed
 }
 
-// waiting reports whether an object is held that needs no consent: it waits for
-// a complete reading of conf.d.
+// waiting reports whether an object is held although its removal needs no
+// consent. Such an object waits for a complete reading of conf.d.
 func (w *State) waiting() bool {
 	for object, held := range w.undeclared() {
 		if held == spec.HoldRemoval && w.needsNoConsent(object) {
@@ -185,7 +187,7 @@ func (w *State) hasNoData(object string) bool {
 	return o.hasNoData(o.before != nil && w.making[o.before.UID])
 }
 
-// retained reports that the removal of an object keeps its instance or its
+// retained reports whether the removal of an object keeps its instance or its
 // data.
 func (w *State) retained(object string) bool {
 	o := w.objects[object]
@@ -204,7 +206,7 @@ func (w *State) Held() []string {
 	return all
 }
 
-// NewlyHeld lists the objects that are held since this change, sorted.
+// NewlyHeld lists the objects that were not held before this change, sorted.
 func (w *State) NewlyHeld() (objects []string) {
 	for name, o := range w.objects {
 		if o.life == state.Alive && o.head().Held != "" && (o.was == nil || o.was.Head().Held == "") {
@@ -222,7 +224,7 @@ func (w *State) isRemoved(object string) bool {
 }
 
 // Awaits reports whether the documents declare an object that is being removed.
-// It is created again afterwards.
+// Such an object is created again afterwards.
 func (w *State) Awaits() bool {
 	for object := range w.owners {
 		if w.isRemoved(object) {

@@ -20,7 +20,11 @@ func (s Events) Record(ctx context.Context, events ...state.Event) error {
 		if e.Message != "" {
 			text += ": " + e.Message
 		}
-		s.Log.Log(ctx, levelOf(e), text, "object", e.Object.Kind+"/"+e.Object.Name, "event", e.Reason) //nolint:sloglint // the event's own words
+		attrs := []any{"object", e.Object.Kind + "/" + e.Object.Name, "event", e.Reason}
+		if e.Attempt > 0 {
+			attrs = append(attrs, "attempt", e.Attempt, "limit", e.Limit, "next-retry", e.NextRetry)
+		}
+		s.Log.Log(ctx, levelOf(e), text, attrs...) //nolint:sloglint // the event's own words
 	}
 	return s.Backend.Record(ctx, events...)
 }

@@ -1,5 +1,5 @@
-// Package logging writes the log: to the journal with fields, each cause once,
-// and with the events of the workers.
+// Package logging writes the log. It sends records to the journal with fields,
+// logs a repeated cause once, and logs the events of the workers.
 package logging
 
 import (
@@ -15,9 +15,9 @@ import (
 	"hostler/agent/spec"
 )
 
-// NewLogger returns the logger of this process. It writes records of the
-// journal if standard error leads there, and plain lines otherwise. A cause
-// that repeats is logged once (see onceHandler).
+// NewLogger returns the logger of this process. It writes journal records if
+// standard error leads to the journal, and plain lines otherwise. A cause that
+// repeats is logged once (see onceHandler).
 func NewLogger(debug bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if debug {
@@ -52,7 +52,7 @@ type journalHandler struct {
 	level slog.Leveler
 	attrs []slog.Attr
 	send  func(message string, priority journal.Priority, fields map[string]string) error
-	// plain takes the records that the journal refuses.
+	// plain handles the records that the journal refuses.
 	plain slog.Handler
 }
 
@@ -106,7 +106,7 @@ func priorityOf(l slog.Level) journal.Priority {
 	return journal.PriDebug
 }
 
-// allAttrs returns the attributes of a record by their keys.
+// allAttrs returns the attributes of a record and its logger by their keys.
 func allAttrs(attrs []slog.Attr, r slog.Record) map[string]string {
 	all := map[string]string{}
 	for _, a := range attrs {

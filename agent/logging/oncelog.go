@@ -11,8 +11,8 @@ import (
 // repeatAfter is how long a repeated cause is left out of the log.
 const repeatAfter = time.Hour
 
-// manyCauses bounds the remembered causes; each failing action on an object has
-// an entry.
+// manyCauses is the maximum number of remembered causes. There is one for each
+// failing action on an object.
 const manyCauses = 4096
 
 // varying matches the parts of an error that differ between retries: counts,
@@ -68,8 +68,8 @@ func (h onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler. The agent's log has no groups.
 func (h onceHandler) WithGroup(string) slog.Handler { return h }
 
-// seen notes a record. drop says that its cause was logged already. repeated is
-// how often the former cause was dropped.
+// seen remembers a record. drop says whether the record's cause was logged
+// already. repeated is how often the cause before it was dropped.
 func (c *causes) seen(attrs map[string]string, message string, now time.Time) (repeated int, drop bool) {
 	about := attrs["worker"] + " " + objectOf(attrs) + " " + attrs["action"] + " " + attrs["event"]
 	text := varying.ReplaceAllString(attrs["error"]+" "+attrs["reason"], "#")

@@ -12,29 +12,35 @@ import (
 	"hostler/sysctl"
 )
 
-// rounds limits the observations of a pass: the kernel reacts to a change with
-// changes of its own.
+// rounds bounds how often a pass observes the host and changes links. It
+// observes again because the kernel reacts to a change with further changes.
 const rounds = 4
 
-// turn holds an observation, its plan, and the results of the pass.
+// turn holds the last observation of a pass, its plan, and the results of the
+// pass.
 type turn struct {
 	d     Desired
 	o     Observed
 	p     Plan
 	now   time.Time
 	round int
-	// errs are the errors, by the network's uid, links the steps taken on the
-	// network's links, notes the features that cannot work.
+	// These maps are by the network's uid. errs holds the failures, links the
+	// steps carried out on the network's links, notes the features that cannot
+	// work.
 	errs         map[string]error
 	links, notes map[string][]string
-	gone         map[string]bool // the networks whose records are to be deleted
-	installed    bool            // the programs have been asked for
-	noDHCP       error           // why the programs for DHCP are missing
+	gone         map[string]bool // the networks whose records finish() deletes, by uid
+	installed    bool            // the pass has tried to install the programs
+	noDHCP       error           // the reason why the programs for DHCP are missing
 	events       []state.Event
+	// paused is true if a DHCP client may still have to be resumed. resume is
+	// the time of the next attempt, or zero.
+	paused bool
+	resume time.Time
 }
 
-// converge observes, plans and acts until no step on links is due, and returns
-// the time of the next retry.
+// converge observes, plans and acts until no step on links is due. It returns
+// the time of the next retry, or zero if there is none.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 	t := &turn{errs: map[string]error{}, links: map[string][]string{}, notes: map[string][]string{}, gone: map[string]bool{}}
 	for t.round = 1; ; t.round++ {
@@ -45,8 +51,9 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			w.show(t)
 			return time.Time{}, nil
 		}
+		w.resume(ctx, t)
 		if until := w.failed.Until(allNetworks, generations(t.d), t.now); !until.IsZero() {
-			return until, nil
+			return reconcile.Earliest(until, t.resume), nil
 		}
 		again, err := w.act(ctx, t)
 		if again && ctx.Err() == nil {
@@ -54,15 +61,16 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		if err != nil && len(t.d.Networks) == 0 && t.o.Left == nil {
 			w.Logger.Debug("Cannot check for rules of an earlier agent.", "error", err)
-			err, w.idle = nil, len(t.p.Unknown) == 0
+			err, w.idle = nil, len(t.p.Unknown) == 0 && !t.paused
 		}
-		return w.finish(ctx, t, err)
+		next, err := w.finish(ctx, t, err)
+		return reconcile.Earliest(next, t.resume), err
 	}
 }
 
-// look reads the records and the host and makes the plan. It makes an empty
-// plan without observing the host if no network is declared and nothing of ours
-// is left on the host.
+// look reads the records and the host and makes the plan. If no network is
+// declared and nothing of ours is left on the host, it does not observe the
+// host and makes an empty plan.
 func (w *Worker) look(ctx context.Context, t *turn) error {
 	objects, _, err := w.Store.List(ctx, kinds()...)
 	if err != nil {
@@ -95,9 +103,10 @@ func (w *Worker) look(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// act carries out the plan's operations in order. It stops when the host must
-// be observed again, and at a failure that affects all networks. A failed
-// operation of a network prevents the network's further operations.
+// act carries out the plan's operations in order. again is true if the pass
+// must observe the host before it continues. err is an error that affects all
+// networks. If an operation of a network fails, act leaves out the network's
+// other operations.
 func (w *Worker) act(ctx context.Context, t *turn) (again bool, err error) {
 	if w.last == nil {
 		w.last = map[string]kept{}
@@ -131,12 +140,12 @@ func (w *Worker) act(ctx context.Context, t *turn) (again bool, err error) {
 		return true, nil
 	}
 	w.Count("rules", w.Now().Sub(began), nil)
-	w.idle = len(t.d.Networks)+len(t.p.Unknown) == 0
+	w.idle = len(t.d.Networks)+len(t.p.Unknown) == 0 && !t.paused
 	w.listen(t)
 	return false, nil
 }
 
-// listen sets the parameters and servers that pollDrift checks.
+// listen sets the parameters and servers that pollDrift() checks.
 func (w *Worker) listen(t *turn) {
 	var servers []Server
 	for i, n := range t.d.Networks {
@@ -147,9 +156,9 @@ func (w *Worker) listen(t *turn) {
 	w.poll(slices.Concat(t.p.Routers, t.p.Parameters), servers)
 }
 
-// poll makes pollDrift check these parameters and servers from now on. With
-// neither, e.g. on a host without networks, pollDrift sleeps: each tick of an
-// idle agent wakes several threads.
+// poll makes pollDrift() check these parameters and servers from now on.
+// Without any, e.g. on a host without networks, pollDrift() stops its ticker,
+// because each tick would wake several threads of an idle agent.
 func (w *Worker) poll(settings []sysctl.Setting, servers []Server) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -67,11 +67,11 @@ func TestTakenAddressesAreRefused(t *testing.T) {
 		}, told("z", "10.20.0.9")},
 		{"free", func(d *Desired) { d.Machines[2] = guest("b", on("lan", "10.20.0.3/24")) }, ""},
 		{"the other goes", func(d *Desired) {
-			d.Machines[0].Dying, d.Machines[0].Instance = true, true
+			d.Machines[0].Dying, d.Machines[0].Status.Instance = true, &spec.InstanceInfo{}
 			d.Machines[2] = guest("b", on("lan", "10.20.0.2/24"))
 		}, ""},
 		{"the other leaves", func(d *Desired) {
-			d.Machines[0] = Machine{Name: "a", UID: "m-a", Instance: true}
+			d.Machines[0] = Machine{Name: "a", UID: "m-a", Status: spec.MachineStatus{Instance: &spec.InstanceInfo{}}}
 			d.Machines[2] = guest("b", on("lan", "10.20.0.2/24"))
 		}, ""},
 		{"two declare one", func(d *Desired) {
@@ -104,19 +104,30 @@ func TestADeclaredAddressOutsideEverySubnet(t *testing.T) {
 	}
 }
 
-// A change that gives a waiting machine its address is not held by that machine.
+// A change is not held by a machine that waits for the new version, with or
+// without an address of its own. A machine whose worker says that it does not
+// use the interface waits, too, whatever its address.
 func TestAChangeIsNotHeldByTheMachineThatWaitsForIt(t *testing.T) {
-	d, o := Desired{Networks: []Network{network("lan", lan())}}, Observed{}
-	carryOut(t, &d, &o)
-	web := guest("web", on("lan", "10.21.0.7/24"))
-	web.Instance, web.AttachmentsMatch = true, false
-	d.Machines = []Machine{web}
-	d.Networks[0].Record.Network = spec.Network{Bridge: "br-lan"}
-	for range 3 {
-		d.Networks[0].Status.Guests = Make(d, o, policy()).Networks[0].Guests // stored before the links change
-		p := carryOut(t, &d, &o)
-		if p.Networks[0].Held != "" || had(p, "web/eth0") != "10.21.0.7/24" {
-			t.Fatalf("held: %q, web has %q", p.Networks[0].Held, had(p, "web/eth0"))
+	for _, c := range []struct {
+		address, want string
+		uses          []string
+	}{
+		{"10.21.0.7/24", "10.21.0.7/24", nil},
+		{"", "", nil},
+		{"10.20.0.77/24", "10.20.0.77/24", []string{}},
+	} {
+		d, o := Desired{Networks: []Network{network("lan", lan())}}, Observed{}
+		carryOut(t, &d, &o)
+		web := guest("web", on("lan", c.address))
+		web.Status.Instance, web.Status.UsesNICs, web.AttachmentsMatch = &spec.InstanceInfo{}, c.uses, false
+		d.Machines = []Machine{web}
+		d.Networks[0].Record.Network = spec.Network{Bridge: "br-new"}
+		for range 3 {
+			d.Networks[0].Status.Guests = Make(d, o, policy()).Networks[0].Guests // stored before the links change
+			p := carryOut(t, &d, &o)
+			if p.Networks[0].Held != "" || had(p, "web/eth0") != c.want {
+				t.Fatalf("held: %q, web has %q, want %q", p.Networks[0].Held, had(p, "web/eth0"), c.want)
+			}
 		}
 	}
 }

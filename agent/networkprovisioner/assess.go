@@ -16,15 +16,17 @@ import (
 
 // The condition types of a network.
 const (
-	// conditionUpToDate: the network agrees with its declaration.
+	// conditionUpToDate is true if the network agrees with its declaration.
 	conditionUpToDate = "UpToDate"
-	// conditionUnobstructed: no foreign nftables table blocks a declared flow.
+	// conditionUnobstructed is true if no foreign nftables table blocks a
+	// declared flow.
 	conditionUnobstructed = "Unobstructed"
-	// conditionWhole: all declared addresses and ports are assigned.
+	// conditionWhole is true if all declared addresses and ports are assigned.
 	conditionWhole = "Whole"
 )
 
-// reasonWaiting is the reason of conditions that resolve themselves.
+// reasonWaiting is the reason of a false condition that becomes true without
+// the user.
 const reasonWaiting = "Waiting"
 
 func some(text string) []string {
@@ -34,8 +36,9 @@ func some(text string) []string {
 	return []string{text}
 }
 
-// assess returns the status of a network after a pass. f is its failure, if any.
-// It is pure; now only dates changed conditions.
+// assess returns the status of a network after a pass. f is the network's
+// failure, if any. assess is a pure function and uses now only to date changed
+// conditions.
 func assess(n Network, p Planned, f reconcile.Failure, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
@@ -98,7 +101,7 @@ func assess(n Network, p Planned, f reconcile.Failure, now time.Time) spec.Netwo
 	return s
 }
 
-// story records the events of a pass for a network.
+// story adds the event of a pass for a network, if there is one, to t.events.
 func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error) {
 	was, is := n.Status.Applied, s.Applied
 	switch {
@@ -113,7 +116,7 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 		t.addEvent(n, state.LevelInfo, "Created", summary(*is))
 	case was != nil && is != nil && len(changes(*was, *is)) > 0:
 		t.addEvent(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
-	case len(links) > 0 && n.Life == state.Alive && was != nil: // a network never completed is not repaired
+	case len(links) > 0 && n.Life == state.Alive && was != nil: // steps on a network that was not complete before are no repair
 		t.addEvent(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
 	}
 }
@@ -126,7 +129,7 @@ func fieldsOf(changes []plan.Change) string {
 	return strings.Join(names, ", ")
 }
 
-// troubles returns the notice about a network's problems, or "".
+// troubles returns the notice about a network's problems, or "" if it has none.
 func troubles(n Network, s spec.NetworkStatus) string {
 	var texts []string
 	for _, c := range s.Conditions {
@@ -143,8 +146,8 @@ func troubles(n Network, s spec.NetworkStatus) string {
 	return "network/" + n.Name + ": " + strings.Join(texts, "; ")
 }
 
-// unknownBridge returns the notice about a bridge of ours that nothing declares
-// and that stays.
+// unknownBridge returns the notice about a bridge with our stamp that the agent
+// keeps although no network declares it.
 func unknownBridge(o Observed, bridge string) string {
 	if !hostsOwn(o, bridge) {
 		return "the bridge " + bridge + " has this agent's stamp and no declaration: declare its network again, or remove it with `ip link delete " + bridge + "`"
@@ -158,8 +161,8 @@ func unknownBridge(o Observed, bridge string) string {
 		"declare its network again, with " + with + "; to remove it, delete that network afterwards, which gives " + back + " the bridge's addresses and routes back"
 }
 
-// unresolved returns a notice that guests cannot resolve names, because the
-// host has no name server that they can reach, or "".
+// unresolved returns a notice if guests cannot resolve names because the host
+// has no name server that they can reach, else "".
 func unresolved(d Desired, p Plan, r resolvconf.Resolvers) string {
 	if len(r.Servers) > 0 {
 		return ""

@@ -11,8 +11,9 @@ import (
 // kinds returns the object kinds that the worker reads and watches.
 func kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
 
-// Decode extracts the data about networks from a list of objects. An unreadable
-// record fails the whole, because a plan from partial data would be wrong.
+// Decode extracts the data about networks from a list of objects. A single
+// unreadable record makes Decode fail, because a plan from partial data would
+// be wrong.
 func Decode(objects []state.Object) (Desired, error) {
 	var d Desired
 	for _, o := range objects {
@@ -35,7 +36,7 @@ func Decode(objects []state.Object) (Desired, error) {
 	return d, nil
 }
 
-// index finds networks and guests by their positions in Desired.
+// index holds the positions of networks and guests in Desired.
 type index struct {
 	named   map[string]int   // guests by name
 	on      map[string][]int // guests by declared network
@@ -56,8 +57,8 @@ func indexOf(d Desired) *index {
 	return x
 }
 
-// guestsOf returns the guests that may be on a network: those that declare it
-// and those in its status.
+// guestsOf returns the guests that may be on a network, i.e. the guests that
+// declare the network or are in its status.
 func (d Desired) guestsOf(n Network) []Machine {
 	if d.index == nil {
 		return d.Machines
@@ -72,7 +73,8 @@ func (d Desired) guestsOf(n Network) []Machine {
 	return pick(d.Machines, slices.Compact(places))
 }
 
-// machine returns the machine of that name, or an empty one.
+// machine returns the machine of this name, or an empty Machine if there is
+// none.
 func (d Desired) machine(name string) (g Machine) {
 	if i, there := d.index.named[name]; there {
 		g = d.Machines[i]
@@ -80,7 +82,8 @@ func (d Desired) machine(name string) (g Machine) {
 	return g
 }
 
-// networksOn returns at least the networks that declare the bridge.
+// networksOn returns the networks that declare the bridge, or all networks if
+// there is no index.
 func (d Desired) networksOn(bridge string) []Network {
 	if d.index == nil {
 		return d.Networks
@@ -102,13 +105,13 @@ func decodeMachine(o state.Object) (Machine, error) {
 	if err := o.Decode(&record, &status); err != nil {
 		return Machine{}, err
 	}
-	absent := status.Instance == nil && status.State != spec.MachineProvisioning
 	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	g := Machine{
-		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
-		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, AttachmentsMatch: matches || absent,
+		Name: o.Name, UID: o.UID, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish,
+		Status: status,
 	}
+	g.AttachmentsMatch = matches || !g.made()
 	for _, text := range status.Addresses {
 		if a, err := netip.ParseAddr(text); err == nil {
 			g.Addresses = append(g.Addresses, a)
@@ -119,5 +122,5 @@ func decodeMachine(o state.Object) (Machine, error) {
 
 // ConfigOf extracts the network policy from the host's record.
 func ConfigOf(r spec.HostRecord) Policy {
-	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && r.HarvestsUnknown()}
+	return Policy{Namespace: r.Config.Namespace, Sweep: r.HarvestsUnknown()}
 }

@@ -36,7 +36,7 @@ type Network struct {
 	Record     spec.NetworkRecord
 	Status     spec.NetworkStatus
 	// remaining holds the keys of Status.Guests that belong to instances
-	// without a machine; see withRemaining.
+	// without a machine; see markRemaining.
 	remaining map[string]bool
 }
 
@@ -45,77 +45,86 @@ func (n Network) id() state.ID { return state.ID{Kind: spec.KindNetwork, Name: n
 // Machine is the part of a machine that concerns networks.
 type Machine struct {
 	Name, UID string
-	Type      spec.ContainerType
 	Dying     bool
 	NICs      map[string]spec.NIC
 	Publish   []spec.Publish
-	// Ports are the host's ends of its interfaces.
-	Ports map[string]spec.Port
-	// Instance: an instance is recorded.
-	Instance bool
-	// AttachmentsMatch: the instance agrees with the record, or is absent.
+	Status    spec.MachineStatus
+	// AttachmentsMatch is true if the instance agrees with the record or is
+	// absent.
 	AttachmentsMatch bool
-	// Addresses are reported by the hypervisor.
+	// Addresses are the guest's addresses that the hypervisor reports.
 	Addresses []netip.Addr
+}
+
+// made reports whether the machine has an instance, or soon has one.
+func (g Machine) made() bool {
+	return g.Status.Instance != nil || g.Status.State == spec.MachineProvisioning
 }
 
 // Desired is the whole declared state.
 type Desired struct {
 	Networks []Network
 	Machines []Machine
-	// index finds the guests of a network; nil: search all guests.
+	// index finds the guests of a network. If it is nil, the methods return all
+	// guests or networks.
 	index *index
 }
 
 // Observed is an observation of the host.
 type Observed struct {
 	Host hostnet.Observed
-	// Serving holds the uids of networks whose DHCP server runs, Served those
-	// with files of a DHCP server.
+	// Serving holds the uids of networks whose DHCP server runs. Served holds
+	// the uids of networks that have files of a DHCP server.
 	Serving, Served map[string]bool
-	// Listening are the host's own listening sockets, e.g. tcp/80.
+	// Listening holds the ports at which processes of the host listen, e.g.
+	// tcp/80.
 	Listening map[string]bool
 	// Resolvers is the host's DNS configuration.
 	Resolvers resolvconf.Resolvers
-	// Using reports whether an instance still has the MAC address of a removed
-	// machine. It has only the addresses that were looked up.
+	// Using says, for each MAC address of a removed machine that the pass
+	// looked up, whether an instance still has this address.
 	Using map[string]bool
-	// IPv6: the kernel supports IPv6.
+	// IPv6 is true if the kernel supports IPv6.
 	IPv6 bool
 	// Own is the state of the host's own network.
 	Own OwnNetwork
-	// Tables are the host's nftables tables. They are nil if there is no nft, and
-	// TablesErr is the reason why they cannot be read.
+	// Obstacles are the reasons why NICs cannot join a bridge, by NIC.
+	Obstacles map[string]string
+	// Tables are the host's nftables tables. Tables is nil if the host has no nft
+	// or the tables cannot be read. In the latter case TablesErr is the reason.
 	Tables    Tables
 	TablesErr error
-	// Missing are the programs that the host lacks: nft, and those of DHCP.
+	// Missing says whether the host lacks nft and whether it lacks programs for
+	// DHCP.
 	Missing struct{ NFT, DHCP bool }
-	// Owned are the kernel parameters that hostler has set, by owner. AcceptRA
-	// holds the values of links' accept_ra.
+	// Owned holds the names of the kernel parameters that hostler has set, by
+	// owner. AcceptRA holds the values of accept_ra parameters, by name.
 	Owned    map[string][]string
 	AcceptRA map[string]string
-	// Left is the state that earlier passes of this process left, by its key; see
-	// leftRules. It is nil before the first pass.
+	// Left holds the parts of the host's state that earlier passes of this
+	// process left, by keys such as leftRules. It is nil before the first pass.
 	Left map[string]Left
 }
 
 // Left is a part of the host's state that a pass left.
 type Left struct {
-	// Wanted describes the wanted state in full, for comparisons.
+	// Wanted describes the wanted state of that pass in full, for comparisons.
 	Wanted string
-	// Holds: the host still has it.
+	// Holds is true if the host still has the state that the pass left.
 	Holds bool
 }
 
-// left compares a part of the host's state with the wanted state: again means
-// that a pass left it so, holds that the host still has it.
+// left looks up a part of the host's state by its key. again is true if an
+// earlier pass already set this part as wanted now. holds is true if, in
+// addition, no other process has changed the part since.
 func (o Observed) left(key, wanted string) (again, holds bool) {
 	l, there := o.Left[key]
 	again = there && l.Wanted == wanted
 	return again, again && l.Holds
 }
 
-// The keys of Observed.Left.
+// These are the keys of Observed.Left, along with those of leftServer() and
+// leftBoot().
 const (
 	leftRules      = "rules"
 	leftParameters = "parameters"
@@ -124,29 +133,31 @@ const (
 func leftServer(uid string) string  { return "server " + uid }
 func leftBoot(bridge string) string { return "boot " + bridge }
 
-// Policy holds the other inputs of a plan, as a value, so that Make stays pure.
+// Policy holds the other inputs of a plan.
 type Policy struct {
 	Namespace string
-	// Sweep removes stamped objects that were never declared to this store.
+	// Sweep makes the plan remove objects that have our stamp but no record in
+	// this store.
 	Sweep bool
 	Now   time.Time
-	// Delayed are the uids of networks whose operations wait for a retry.
+	// Delayed holds the uids of networks whose operations wait for a retry.
 	Delayed map[string]bool
 }
 
 // Planned is a plan's result for a network.
 type Planned struct {
-	// Is is the version of the network to carry out: the declared version, or
-	// the previous version while a change awaits permission.
+	// Is is the version of the network that the plan carries out. It is the
+	// declared version, or the applied version if the declared one cannot be
+	// applied or awaits permission.
 	Is spec.Network
-	// On means that the network shall be on the host.
+	// On is true if the network should be on the host.
 	On bool
-	// Out means that the network conflicts with the host and stays off it.
+	// Out is true if the network must not be on the host because of a conflict.
 	Out bool
 	// Heir is the declared network that takes over a dying network's bridge.
 	Heir string
-	// Gone means that nothing of a dying network is left, so its record can be
-	// deleted.
+	// Gone is true if the host has nothing of a dying network any more, so that
+	// its record can be deleted.
 	Gone bool
 	// Guests are the assigned addresses.
 	Guests                map[string]spec.GuestAddress
@@ -157,14 +168,15 @@ type Planned struct {
 	NICSettings map[string]hostnet.NICSettings
 	// DHCP is nil if the network needs no server.
 	DHCP *dhcp.Network
-	// Steps are for display; at most one is not empty.
+	// Steps holds at most one step, which a plan shows for the network.
 	Steps []plan.Step
 	// Links are the permitted steps on the network's own bridge.
 	Links []hostnet.Step
-	// Held describes a change that awaits permission, Waiting the obstacle to a
-	// network's deletion, Errs why the bridge cannot be as declared.
+	// Held describes a change that awaits permission. Waiting names the
+	// obstacle to the network's deletion. Errs are the reasons why the bridge
+	// cannot be as declared.
 	Held, Waiting string
-	// Waits is the reason why a change of the host's own network is not kept
+	// Waits is the reason why a change of the host's own network is not final
 	// yet.
 	Waits string
 	Errs  []error
@@ -174,7 +186,7 @@ type Planned struct {
 	Findings []firewall.Finding
 }
 
-// Plan holds the steps from the observed to the declared state.
+// Plan holds the changes that turn the observed state into the declared state.
 type Plan struct {
 	// Networks are in the order of Desired.Networks.
 	Networks []Planned
@@ -182,10 +194,12 @@ type Plan struct {
 	Operations []Operation
 	// Strays are steps that remove bridges without a record.
 	Strays []hostnet.Step
-	// Unknown are our stamped bridges that nothing declares and that stay.
+	// Unknown are the bridges with our stamp that the agent keeps although no
+	// network declares them.
 	Unknown []string
 	Rules   firewall.Rules
-	// Routers are set before the firewall is loaded, Parameters after.
+	// Routers are the accept_ra settings of links, Parameters the other kernel
+	// parameters. maker.set decides their order.
 	Routers, Parameters []sysctl.Setting
 	// Orphans are the uids of DHCP servers without a network.
 	Orphans []string
@@ -194,15 +208,15 @@ type Plan struct {
 // Op is the kind of an operation.
 type Op string
 
-// The kinds of operations, in their order. The host is observed again after
-// opInstall, and after the last of opLinks and opStray.
+// These are the kinds of operations, in about their order. The pass observes
+// the host again after opInstall, and after the last of opLinks and opStray.
 const (
-	opInstall    Op = "install"    // the missing programs
+	opInstall    Op = "install"    // install the missing programs
 	opPromise    Op = "promise"    // store the assigned addresses before they are used
 	opLinks      Op = "links"      // change the links of a network
 	opStray      Op = "stray"      // remove a bridge without a record
 	opOrphan     Op = "orphan"     // end a DHCP server without a network
-	opRelease    Op = "release"    // leave a kernel parameter as it is, if other users need it
+	opRelease    Op = "release"    // let go of a kernel parameter but leave it set, if foreign bridges rely on it
 	opParameters Op = "parameters" // set the kernel parameters
 	opRules      Op = "rules"      // load the firewall
 	opEndServer  Op = "end-server" // end a network's DHCP server
@@ -218,34 +232,35 @@ type Operation struct {
 	// UID is the network whose further operations a failure prevents. If it is
 	// empty, a failure affects all networks.
 	UID string
-	// Optional: a failure is only logged.
+	// Optional is true if a failure is only logged.
 	Optional bool
-	// Again: the wanted state is that of an earlier pass, so another process has
-	// changed the host.
+	// Again is true if an earlier pass left the wanted state, so that another
+	// process must have changed the host since.
 	Again bool
 	// Err is the reason why the operation cannot be carried out.
 	Err error
-	// Links are the steps of opLinks and opStray. Change is their guarded change,
-	// or nil. EndServer: the network's DHCP server ends first.
+	// Links are the steps of opLinks and opStray. Change is the guarded change
+	// that makes these steps, or nil. If EndServer is true, the network's DHCP
+	// server ends before the steps.
 	Links     []hostnet.Step
 	Change    *guard.Change
 	EndServer bool
-	// Statuses are those of opPromise, by the network's uid.
+	// Statuses are the statuses that opPromise writes, by the network's uid.
 	Statuses map[string]spec.NetworkStatus
-	// Owner, Parameter and Users are those of opRelease, Settings those of
-	// opParameters.
+	// opRelease uses Owner, Parameter and Users, where Users are foreign
+	// bridges. opParameters uses Settings.
 	Owner, Parameter string
 	Users            []string
 	Settings         []OwnSettings
-	// Server is the uid of the DHCP server of opOrphan, opEndServer and opServe,
-	// DHCP its configuration.
+	// opOrphan, opEndServer and opServe use Server, the uid of the network of
+	// the DHCP server. opServe also uses DHCP, the server's configuration.
 	Server string
 	DHCP   *dhcp.Network
-	// Boot is the bridge of opPersist and opDrop.
+	// opPersist and opDrop use Boot, the bridge. opDrop uses only its name.
 	Boot persist.Bridge
 }
 
-// OwnSettings are all kernel parameters of an owner.
+// OwnSettings holds all kernel parameters of an owner.
 type OwnSettings struct {
 	Owner    string
 	Settings []sysctl.Setting

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +20,10 @@ import (
 	"hostler/hostnet/resolvconf"
 )
 
-// Guard makes changes that the host's own connection depends on, and undoes
-// them if they break it; see package guard.
+// Guard makes changes of the host's own network and undoes a change that breaks
+// the host's connection; see package guard.
 type Guard interface {
-	// Run returns nil when the change is kept and fault.NotReady while it awaits
+	// Run returns nil if the change is final, and fault.NotReady if it awaits
 	// confirmation.
 	Run(ctx context.Context, c guard.Change) error
 }
@@ -35,24 +36,35 @@ type Guarding interface {
 
 // BootPersister makes bridges over host NICs survive a reboot.
 type BootPersister interface {
-	// Persist does so for a bridge.
+	// Persist makes a bridge survive a reboot.
 	Persist(ctx context.Context, b persist.Bridge) error
 	// Holds reports whether Persist would change nothing.
 	Holds(b persist.Bridge) bool
-	// Drop undoes Persist; it succeeds for a bridge that is not persistent.
+	// Drop undoes Persist. It succeeds for a bridge that is not persistent.
 	Drop(ctx context.Context, bridge string) error
 	// Bridges returns the persistent bridges.
 	Bridges() []string
+	// Pause ends the DHCP client of a link, because the client would undo a
+	// change of the link's addresses. Resume starts the ended clients of the
+	// links for which bears() returns true, and reports whether a client stays
+	// ended.
+	Pause(ctx context.Context, link string) error
+	Resume(ctx context.Context, bears func(link string) bool) (left bool, err error)
+	// Obstacle returns why a NIC's DHCP client prevents the NIC from joining a
+	// bridge, or "".
+	Obstacle(nic persist.NIC) string
 }
 
 // OwnNetwork is the observed state of the host's own network.
 type OwnNetwork struct {
-	// Refused holds the reasons why changes are not repeated, by network.
+	// Refused holds the reasons why the guard does not repeat undone changes,
+	// by the network's name.
 	Refused map[string]string
-	// Armed is the object whose change is not kept yet, and Waits a sentence
-	// about it for the status.
+	// Armed is the object whose change is not final yet, or "". Waits is a
+	// sentence about this change for the status.
 	Armed, Waits string
-	// Persistent are the bridges that survive a reboot; Persists: bridges can.
+	// Persistent are the bridges that survive a reboot. Persists is true if the
+	// agent can make bridges survive a reboot.
 	Persistent []string
 	Persists   bool
 }
@@ -63,8 +75,8 @@ type Tables interface {
 	Holds(r firewall.Rules) bool
 	// Findings returns the foreign chains that block declared flows.
 	Findings(r firewall.Rules) []firewall.Finding
-	// Recall returns the networks that our table has rules for, with their
-	// settings.
+	// Recall returns those of the networks that have rules in our table, with
+	// the settings of these rules.
 	Recall(networks []firewall.Network) []firewall.Network
 }
 
@@ -73,32 +85,34 @@ type Eyes struct {
 	Host interface {
 		Observe(ctx context.Context) (hostnet.Observed, error)
 	}
-	// Root is prefixed to the host's paths. ServerDir holds a folder with the
-	// files of each network's DHCP server, named by the network's uid.
+	// Root is the prefix of the host's paths. ServerDir has a folder for each
+	// network with the files of its DHCP server. The folder's name is the
+	// network's uid.
 	Root, ServerDir string
 	Server          func(uid string) Server
-	// Guard and Persister may be nil; the worker then changes no host NIC.
+	// If Guard and Persister are nil, the worker changes no host NIC.
 	Guard     Guarding
 	Persister BootPersister
 	// Instances returns the lower-case MAC addresses of all instances on the
-	// host's hypervisors; nil: there are no hypervisors.
+	// host's hypervisors. It is nil if there are no hypervisors.
 	Instances func(ctx context.Context) (map[string]bool, error)
-	// Tables reads the host's nftables tables; nil: a plan does not depend on
-	// them, because it is only shown.
+	// Tables reads the host's nftables tables. It is nil for plans that are
+	// only shown, because these do not depend on the tables.
 	Tables func(ctx context.Context) (Tables, error)
-	// Now returns the time; nil: time.Now.
+	// Now returns the time. If nil, it is time.Now.
 	Now func() time.Time
 
-	// The worker's own; nil: as for Tables.
+	// The worker sets these fields. They are nil for plans that are only shown.
 	tools      Tools
 	parameters Parameters
 	left       map[string]kept
 }
 
-// kept is a part of the host's state that a pass left.
+// kept is a part of the host's state that a pass left. holds reports whether
+// the host still has it.
 type kept struct {
 	wanted string
-	holds  func() bool // only reads
+	holds  func() bool // changes nothing
 }
 
 // Server is the DHCP server of a network; see package dhcp.
@@ -113,13 +127,14 @@ type Server interface {
 // Observe reads everything that a plan depends on, or fails.
 func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	o := Observed{Serving: map[string]bool{}, Served: map[string]bool{}}
-	// Read the guard before the host: a change that is undone during the
+	// Read the guard before the host. A change that is undone during the
 	// observation then still counts as armed, and its end causes another pass.
 	o.Own = e.ownNetwork(d)
 	var err error
 	if o.Host, err = e.Host.Observe(ctx); err != nil {
 		return o, fmt.Errorf("cannot look at the host's network: %w", err)
 	}
+	o.Obstacles = e.obstacles(d, o.Host)
 	entries, err := os.ReadDir(e.ServerDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return o, fmt.Errorf("cannot look for DHCP servers: %w", err)
@@ -141,8 +156,9 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	return o, nil
 }
 
-// look reads the state that passes leave: the firewall, the kernel parameters
-// and the rest of e.left. Whatever cannot be read counts as changed.
+// look reads the parts of the host that a pass sets: the firewall, the kernel
+// parameters and the parts in e.left. A part that it cannot read counts as
+// changed by another process.
 func (e Eyes) look(ctx context.Context, o *Observed) {
 	if e.tools != nil {
 		o.Missing.NFT, o.Missing.DHCP = !e.tools.Have(false), !e.tools.Have(true)
@@ -172,6 +188,28 @@ func (e Eyes) look(ctx context.Context, o *Observed) {
 	}
 }
 
+// obstacles returns, by NIC, the reasons why NICs that are not under their
+// declared bridge yet cannot join it.
+func (e Eyes) obstacles(d Desired, host hostnet.Observed) map[string]string {
+	all := map[string]string{}
+	if e.Persister == nil {
+		return all
+	}
+	for _, n := range d.Networks {
+		for i, nic := range n.Record.Network.Interfaces {
+			l, there := host.Link(nic)
+			if !there || l.Master == n.Record.Network.Bridge {
+				continue
+			}
+			leased := slices.ContainsFunc(host.AddressesOf(nic), func(a hostnet.Address) bool { return leasedAddress(a) && a.Prefix.Addr().Is4() })
+			if why := e.Persister.Obstacle(persist.NIC{Name: nic, Index: l.Index, Leased: leased, Later: i > 0}); why != "" {
+				all[nic] = why
+			}
+		}
+	}
+	return all
+}
+
 // ownNetwork reads the guard's state.
 func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 	own := OwnNetwork{Refused: map[string]string{}}
@@ -195,15 +233,16 @@ func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 	return own
 }
 
-// lookBefore is how long before the end of a quarantine the instances are
-// looked up. It exceeds the time between observation and plan.
+// lookBefore is the time before the end of a quarantine from which each
+// observation looks for the instances. It exceeds the time between observation
+// and plan.
 const lookBefore = time.Minute
 
-// using asks the hypervisors whether the instances of removed machines still
-// exist, by the MAC addresses of their interfaces. It asks only when an address
-// is about to go to another machine: at the end of its quarantine, or when a
-// machine of the same name appears. If the hypervisors do not answer, all
-// entries are true.
+// using asks the hypervisors whether instances of removed machines still exist,
+// by the MAC addresses of their NICs. It asks only if another machine is about
+// to get an address, i.e. at the end of the address's quarantine or if a new
+// machine has the same name. If the hypervisors do not answer, all entries are
+// true.
 func (e Eyes) using(ctx context.Context, d Desired) map[string]bool {
 	if e.Instances == nil {
 		return nil

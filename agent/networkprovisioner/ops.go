@@ -10,11 +10,12 @@ import (
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/hostnet"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
 
-// optional names the optional operations in the log.
+// optional holds the descriptions of the optional operations for the log.
 var optional = map[Op]string{
 	opStray:  "remove an undeclared bridge",
 	opOrphan: "remove the DHCP server of a removed network",
@@ -56,7 +57,7 @@ func (w *Worker) carryOut(ctx context.Context, t *turn, op Operation) error {
 	case opRules:
 		return w.firewall(ctx, t, op)
 	case opEndServer:
-		defer w.Signal() // a dying network may be complete now
+		defer w.Signal() // a dying network may be gone now
 		delete(w.last, leftServer(op.Server))
 		return w.Eyes.Server(op.Server).Remove(ctx)
 	case opServe:
@@ -76,9 +77,9 @@ func (w *Worker) carryOut(ctx context.Context, t *turn, op Operation) error {
 	return nil
 }
 
-// install installs the missing programs. An error affects all networks. If only
-// the programs for DHCP are missing, it sets t.noDHCP, and networks without
-// DHCP continue.
+// install installs the missing programs. An error affects all networks. If the
+// installation fails but only programs for DHCP are missing, install sets
+// t.noDHCP and returns nil, so that networks without DHCP work.
 func (w *Worker) install(ctx context.Context, t *turn) error {
 	t.installed = true
 	err := w.Tools.Install(ctx, func(text string) {
@@ -108,15 +109,15 @@ func (w *Worker) promise(ctx context.Context, t *turn, statuses map[string]spec.
 	return w.Write(ctx, writes)
 }
 
-// awaitsRetry reports whether the network's operations failed recently and the
-// retry is not due.
+// awaitsRetry reports whether the network's operations failed and the retry is
+// not due yet.
 func (w *Worker) awaitsRetry(n Network, now time.Time) bool {
 	return !w.failed.Until(n.UID, n.Generation, now).IsZero()
 }
 
-// change carries out the steps on a network's links in order, and stops at a
-// failure. A change of the host's own network goes through the guard; it
-// succeeds also if it awaits confirmation, because its steps are done.
+// change carries out the steps on a network's links in order and stops at a
+// failure. The guard makes a change of the host's own network. change also
+// succeeds if such a change awaits confirmation, because its steps are done.
 func (w *Worker) change(ctx context.Context, op Operation) error {
 	if op.EndServer {
 		if err := w.Eyes.Server(op.UID).Remove(ctx); err != nil {
@@ -131,6 +132,13 @@ func (w *Worker) change(ctx context.Context, op Operation) error {
 		}
 		return nil
 	}
+	if w.Eyes.Persister != nil {
+		for _, link := range linksOf(op.Links) {
+			if err := w.Eyes.Persister.Pause(ctx, link); err != nil {
+				return err
+			}
+		}
+	}
 	if w.Guard == nil {
 		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent runs without a network guard")
 	}
@@ -138,6 +146,40 @@ func (w *Worker) change(ctx context.Context, op Operation) error {
 		return err
 	}
 	return nil
+}
+
+// linksOf returns the links whose addresses or routes the steps change.
+func linksOf(steps []hostnet.Step) (links []string) {
+	for _, s := range steps {
+		if (s.Address != nil || s.Route != nil || s.Op == hostnet.Enslave || s.Op == hostnet.RemoveBridge) && !slices.Contains(links, s.Link) {
+			links = append(links, s.Link)
+		}
+	}
+	return links
+}
+
+// resume starts the DHCP clients that Pause ended if their link is no longer
+// under a bridge, because the guard undid the link's change.
+func (w *Worker) resume(ctx context.Context, t *turn) {
+	t.paused, t.resume = t.o.Own.Armed != "", time.Time{}
+	if w.Eyes.Persister == nil || t.paused { // the end of the armed change causes a pass
+		return
+	}
+	left, err := w.Eyes.Persister.Resume(ctx, func(link string) bool {
+		l, there := t.o.Host.Link(link)
+		return there && l.Master == ""
+	})
+	if err != nil {
+		w.Logger.Warn("A DHCP client cannot be started again.", "error", err)
+	}
+	if t.paused = left; !left {
+		w.resumes = 0
+		return
+	}
+	if t.round == 1 {
+		w.resumes++
+	}
+	t.resume = t.now.Add(delays.After(w.resumes))
 }
 
 func (w *Worker) firewall(ctx context.Context, t *turn, op Operation) error {
@@ -148,7 +190,7 @@ func (w *Worker) firewall(ctx context.Context, t *turn, op Operation) error {
 	if changed && op.Again {
 		w.drift(t, "another process changed the firewall; it is loaded again")
 	}
-	w.last[leftRules] = kept{t.p.rules(), func() bool { return true }} // Tables tells
+	w.last[leftRules] = kept{t.p.rules(), func() bool { return true }} // Observed.Tables shows whether the host still has the rules
 	return nil
 }
 
@@ -173,8 +215,8 @@ func (w *Worker) parameters(ctx context.Context, t *turn, op Operation) error {
 	return failpoint.Hit(failpoint.NetForwardingChanged)
 }
 
-// release leaves a parameter set if users appeared since; otherwise it does
-// nothing.
+// release lets go of a parameter but leaves it set, if foreign bridges that
+// need it have appeared since the agent set it. Otherwise it does nothing.
 func (w *Worker) release(ctx context.Context, t *turn, op Operation) error {
 	since, err := w.Parameters.ReleaseInUse(ctx, op.Owner, op.Parameter, op.Users)
 	if err != nil || len(since) == 0 {

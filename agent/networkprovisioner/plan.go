@@ -14,10 +14,10 @@ import (
 	"hostler/sysctl"
 )
 
-// Make returns the plan from observed to desired. It is pure, and after the
-// plan is carried out, the next plan has no operations. It passes over the
-// networks four times, since networks compete for bridges, and bridges for the
-// host's NICs.
+// Make returns the plan that turns observed into desired. It is a pure
+// function. After the plan is carried out, the next plan has no operations.
+// Make goes through the networks in phases, since networks compete for bridges,
+// and bridges for the host's NICs.
 func Make(d Desired, o Observed, policy Policy) Plan {
 	m := prepare(d, o, policy)
 	for i := range m.d.Networks {
@@ -35,38 +35,41 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	return m.p
 }
 
-// maker makes a plan. Its methods with the position of a network plan that
-// network.
+// maker makes a plan. Methods with the parameter i plan the network at position
+// i.
 type maker struct {
 	d      Desired
 	o      Observed
 	policy Policy
 	p      Plan
-	// recorded are the networks as they were given.
+	// recorded holds the networks as the caller gave them.
 	recorded []Network
-	// at and named are the positions of the networks by uid and by name.
+	// at holds the positions of the networks by uid, named by name.
 	at, named map[string]int
-	// claims are the unstamped bridges that are ours, by the network's uid.
+	// claims holds the steps that stamp unstamped bridges of ours, by the
+	// network's uid.
 	claims map[string]hostnet.Step
-	// published are the ports that were published before.
+	// published holds the ports that are already published.
 	published map[string]bool
-	// users are the networks of a bridge, best is the network that gets it.
+	// users holds the networks of each bridge. best holds the network that gets
+	// the bridge.
 	users map[string][]int
 	best  map[string]int
-	// wanted are the bridges. returning is the first network that gives a NIC its
-	// settings back, or -1.
+	// wanted holds the wanted bridges. returning is the position of the first
+	// network that gives a NIC its settings back, or -1.
 	wanted    hostnet.Wanted
 	returning int
-	// findings are the foreign chains that block flows, by the network's uid.
+	// findings holds the foreign chains that block flows, by the network's uid.
 	findings map[string][]firewall.Finding
-	// settings are the parameters of bridges; four and six: the host forwards.
+	// settings holds the kernel parameters of bridges. four and six are true if
+	// the host must forward IPv4 and IPv6.
 	settings  []sysctl.Setting
 	four, six bool
 	operations
 }
 
-// prepare indexes the networks, and finds the addresses and bridges that belong
-// to them without a record.
+// prepare indexes the networks. It also marks the addresses of instances
+// without a machine and finds unstamped bridges of the networks.
 func prepare(d Desired, o Observed, policy Policy) *maker {
 	if d.index == nil {
 		d.index = indexOf(d)
@@ -85,14 +88,15 @@ func prepare(d Desired, o Observed, policy Policy) *maker {
 		for _, port := range n.Status.Published {
 			m.published[port] = true
 		}
+		offerAgain(d, n)
 		markRemaining(n, o, policy.Now)
 		m.claim(*n)
 	}
 	return m
 }
 
-// choose decides which version of a network is carried out, gives its guests
-// their addresses, and enters the network for its bridge.
+// choose decides which version of a network is carried out, gives the network's
+// guests their addresses and adds the network to the users of its bridge.
 func (m *maker) choose(i int) {
 	n, p := m.d.Networks[i], &m.p.Networks[i]
 	*p = begin(m.d, n, m.o, m.policy)
@@ -112,14 +116,14 @@ func (m *maker) choose(i int) {
 	}
 }
 
-// settle decides whether a network gets its bridge, and plans its guests' way
-// out and its bridge.
+// settle decides whether a network gets its bridge. It plans the gateways, DHCP
+// and firewall rules for the network's guests, and the wanted bridge.
 func (m *maker) settle(i int) {
 	n, p := m.d.Networks[i], &m.p.Networks[i]
 	m.share(n, p, i)
 	p.Gateways, p.Nameservers = towards(p.Is, m.o)
 	p.DHCP = served(*p, m.o)
-	addRules(&m.p.Rules, m.d, n, *p, m.o)
+	addRules(&m.p.Rules, m.d, n, *p, m.o, m.policy.Now)
 	if c, ok := m.claims[n.UID]; ok {
 		p.Links = []hostnet.Step{c}
 	}
@@ -131,10 +135,10 @@ func (m *maker) settle(i int) {
 	m.want(n, *p)
 }
 
-// complete plans the rest of a network, given the steps on all links.
+// complete plans the operations of a network. steps are the steps on all links.
 func (m *maker) complete(i int, steps []hostnet.Step) {
 	n, p := m.d.Networks[i], &m.p.Networks[i]
-	if m.o.Own.Armed == "" { // otherwise the NIC may come under the bridge again
+	if m.o.Own.Armed == "" { // the end of an armed change may put the NIC under the bridge again
 		forget(p, steps)
 	}
 	hold(n, p, m.o.Own)
@@ -145,9 +149,9 @@ func (m *maker) complete(i int, steps []hostnet.Step) {
 	p.Steps = describe(n, *p, m.o)
 }
 
-// begin chooses the version of the network to carry out: the declared version,
-// or the applied version while the change conflicts with the host or would cut
-// off guests without permission.
+// begin chooses the version of the network to carry out. It chooses the applied
+// version if the declared version conflicts with the host or would cut off
+// guests without permission, else the declared version.
 func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	p := Planned{Is: n.Record.Network}
 	was := n.Status.Applied
@@ -160,6 +164,9 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	err := rival(d, n, o.Host)
 	if err == nil {
 		err = unfit(n, o.Host, policy)
+	}
+	if err == nil {
+		err = resisting(n, o)
 	}
 	if err != nil {
 		p.Errs = append(p.Errs, err)
@@ -195,19 +202,21 @@ func allows(n Network) bool {
 	return slices.Contains(n.Record.Allow, string(plan.Restart)) || slices.Contains(n.Record.Allow, string(plan.Recreate))
 }
 
-// attached names the machines that have an instance on the network in its
-// applied version. A machine with an address of the declared version only is
-// not among them: it waits for that version.
+// attached names the machines that use an interface on the applied version of
+// the network. It leaves out a machine that has only an address of the declared
+// version, because this machine waits for the declared version. If the applied
+// version gives addresses, it also leaves out a machine without an address.
 func attached(d Desired, n Network) []string {
 	var names []string
 	own := prefixes(n.Status.Applied.Addresses)
 	for _, g := range d.guestsOf(n) {
 		for nic := range g.NICs {
 			entry, ok := n.Status.Guests[key(g.Name, nic)]
-			inside := len(own) == 0 || len(entry.Addresses) == 0 || slices.ContainsFunc(addressesOf(entry), func(a netip.Addr) bool {
+			inside := len(own) == 0 || slices.ContainsFunc(addressesOf(entry), func(a netip.Addr) bool {
 				return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
 			})
-			if ok && inside && entry.Released == nil && g.Instance && !slices.Contains(names, "machine/"+g.Name) {
+			used := g.Status.InUse(spec.NICObject(n.Name, nic))
+			if ok && inside && used && entry.Released == nil && !slices.Contains(names, "machine/"+g.Name) {
 				names = append(names, "machine/"+g.Name)
 			}
 		}
@@ -216,7 +225,8 @@ func attached(d Desired, n Network) []string {
 	return names
 }
 
-// holdersOf names the machines that have an address, sorted.
+// holdersOf returns the sorted names of the machines that have an address that
+// is not released.
 func holdersOf(guests map[string]spec.GuestAddress) []string {
 	var names []string
 	for k, g := range guests {
@@ -236,7 +246,7 @@ func made(n Network, o Observed) bool {
 	})
 }
 
-// stamped reports whether a bridge bears the uid's stamp.
+// stamped reports whether a bridge has the stamp with this uid.
 func stamped(o hostnet.Observed, namespace, uid string) bool {
 	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
 }

@@ -14,14 +14,15 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// guestMAC returns the MAC address of a machine's interface. It depends on the
-// machine's uid, so it is unique and stays the same for the machine's life.
+// guestMAC returns the MAC address of a machine's NIC. The address depends on
+// the machine's uid, so it is unique and stays the same for the machine's life.
 func guestMAC(machineUID, nic string) string {
 	sum := sha256.Sum256([]byte(machineUID + "\n" + nic))
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// prefixes parses addresses that package spec has already validated.
+// prefixes parses addresses. It leaves out invalid ones, which package spec has
+// already rejected.
 func prefixes(texts []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -32,11 +33,11 @@ func prefixes(texts []string) []netip.Prefix {
 	return all
 }
 
-// key is the key of a machine's interface in a network's status.
+// key returns the key of a machine's NIC in a network's status.
 func key(machine, nic string) string { return machine + "/" + nic }
 
-// assign gives every interface on a network its addresses: the declared address,
-// the previous address, or a free address. Released addresses wait for their
+// assign gives every NIC on a network its declared address, its previous address
+// or a free address. Released addresses stay reserved until the end of their
 // quarantine.
 func assign(d Desired, n Network, p *Planned, policy Policy) {
 	own := prefixes(p.Is.Addresses)
@@ -67,8 +68,7 @@ func assign(d Desired, n Network, p *Planned, policy Policy) {
 	pool.Retain(owners, policy.Now)
 	pool.Prune(policy.Now)
 	collect(pool.State(), n, p, own)
-	// An interface without its addresses gets no entry yet, so its machine
-	// waits.
+	// A NIC that got no address has no entry yet, so its machine waits.
 	for k, w := range wants {
 		if g := p.Guests[k]; !w.keep && len(g.Addresses) == 0 && len(own) > 0 {
 			delete(p.Guests, k)
@@ -80,7 +80,7 @@ func assign(d Desired, n Network, p *Planned, policy Policy) {
 func collect(s ipam.State, n Network, planned *Planned, own []netip.Prefix) {
 	for _, g := range s.Grants {
 		if strings.HasSuffix(g.Owner.Machine, remainingMark) {
-			continue // assign has copied it
+			continue // assign() has copied the grant
 		}
 		k := key(g.Owner.Machine, nicOf(g))
 		text := g.Address.String()
@@ -92,8 +92,8 @@ func collect(s ipam.State, n Network, planned *Planned, own []netip.Prefix) {
 		entry, has := planned.Guests[k]
 		switch {
 		case !g.Released.IsZero() && has && entry.Released == nil:
-			// The owner has another address now; the released address is stored
-			// under a key that no interface can have.
+			// The owner has another address now, so store the released address
+			// under a key that no NIC can have.
 			k = fmt.Sprintf("%s#%s", k, g.Address)
 			released := g.Released
 			planned.Guests[k] = spec.GuestAddress{Addresses: []string{text}, Released: &released}
@@ -101,7 +101,7 @@ func collect(s ipam.State, n Network, planned *Planned, own []netip.Prefix) {
 		case !g.Released.IsZero():
 			released := g.Released
 			if !has {
-				entry.MAC = n.Status.Guests[k].MAC
+				entry.Machine, entry.MAC = n.Status.Guests[k].Machine, n.Status.Guests[k].MAC
 			}
 			entry.Released = &released
 		default:
@@ -114,18 +114,19 @@ func collect(s ipam.State, n Network, planned *Planned, own []netip.Prefix) {
 	}
 }
 
-// want is the demand of an interface. keep preserves its current addresses,
-// because the instance still uses them.
+// want is a NIC that needs addresses. If keep is true, the NIC keeps its
+// current addresses, because the machine still uses the NIC but no longer
+// declares it.
 type want struct {
 	nic    spec.NIC
 	uid    string
 	keep   bool
-	had    bool                // the status has an entry
+	had    bool                // the network's status has an entry
 	has    []netip.Addr        // addresses observed on the guest
-	family map[bool]netip.Addr // declared addresses; the key true stands for IPv6
+	family map[bool]netip.Addr // declared addresses, with the key true for IPv6
 }
 
-// wanted returns the interfaces on a network by their keys.
+// wanted returns the NICs that need addresses of a network, by their keys.
 func wanted(d Desired, n Network) map[string]want {
 	all := map[string]want{}
 	held := map[string][]string{} // by machine
@@ -146,11 +147,8 @@ func wanted(d Desired, n Network) map[string]want {
 			}
 			all[key(g.Name, name)] = w
 		}
-		if g.AttachmentsMatch && !g.Dying || g.Dying && !g.Instance {
-			continue
-		}
 		for _, k := range held[g.Name] {
-			if _, ok := all[k]; !ok {
+			if _, ok := all[k]; !ok && g.Status.InUse(spec.NICObject(n.Name, ownerOf(k).NIC)) {
 				all[k] = want{uid: g.UID, keep: true}
 			}
 		}
@@ -169,7 +167,7 @@ func (o nicOwner) onNetwork(network string) ipam.Owner {
 	return ipam.Owner{Machine: o.Machine, NIC: network + ":" + o.NIC}
 }
 
-// nicOf returns the name of the interface that has the address.
+// nicOf returns the name of the NIC that has the granted address.
 func nicOf(g ipam.Grant) string { return strings.TrimPrefix(g.Owner.NIC, g.Network+":") }
 
 // grants returns the addresses recorded in a network's status.
@@ -188,7 +186,8 @@ func grants(n Network) []ipam.Grant {
 			all = append(all, grant)
 		}
 	}
-	// Current grants come last: in the pool they override released grants.
+	// Sort current grants last, because in the pool a later grant overrides an
+	// earlier one.
 	slices.SortFunc(all, func(a, b ipam.Grant) int {
 		if c := b.Released.Compare(a.Released); c != 0 {
 			return c
@@ -198,15 +197,15 @@ func grants(n Network) []ipam.Grant {
 	return all
 }
 
-// remainingMark follows the name of a removed machine whose instance still
-// exists, e.g. because it was released. The instance continues to use its
-// addresses, running or stopped.
+// remainingMark follows the name of a removed machine in the owner of its
+// addresses if its instance still exists, e.g. because it was released. The
+// instance keeps its addresses, even while it is stopped.
 const remainingMark = " (removed, its instance is still there)"
 
 // isRemaining reports whether an entry of a network's status belongs to an
-// instance without a machine. Once confirmed, the entry's key ends with its MAC
-// address, and it counts as remaining until an observation shows that the
-// instance is gone.
+// instance without a machine. After an observation has shown that the instance
+// exists, the entry's key ends with the MAC address. The entry then counts as
+// remaining until an observation shows that the instance is gone.
 func isRemaining(k string, g spec.GuestAddress, using map[string]bool) bool {
 	if g.Released == nil || g.MAC == "" {
 		return false
@@ -215,15 +214,16 @@ func isRemaining(k string, g spec.GuestAddress, using map[string]bool) bool {
 	return there || !looked && strings.HasSuffix(k, "#"+g.MAC)
 }
 
-// remainingOwner returns the owner of the addresses of such an entry.
+// remainingOwner returns the owner of the addresses in an entry of a remaining
+// instance.
 func remainingOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
 	base, _, _ := strings.Cut(k, "#")
 	o := ownerOf(base)
 	return nicOwner{o.Machine + remainingMark, o.NIC + "#" + g.MAC}.onNetwork(n.Name)
 }
 
-// markRemaining marks the entries of remaining instances, and restarts the
-// quarantine of those whose instance was just seen.
+// markRemaining marks the entries of remaining instances. It restarts the
+// quarantine of an entry whose instance was observed.
 func markRemaining(n *Network, o Observed, now time.Time) {
 	n.remaining = map[string]bool{}
 	for k, g := range n.Status.Guests {
@@ -237,4 +237,19 @@ func markRemaining(n *Network, o Observed, now time.Time) {
 			n.Status.Guests[k] = g
 		}
 	}
+}
+
+// offerAgain takes back the release of addresses whose machine began to use the
+// NIC meanwhile. They stay offered until the machine no longer uses the NIC.
+func offerAgain(d Desired, n *Network) {
+	guests := maps.Clone(n.Status.Guests)
+	for k, g := range guests {
+		owner := ownerOf(k)
+		machine := d.machine(owner.Machine)
+		if g.Machine != "" && g.Machine == machine.UID && g.Phase(machine.Status.InUse(spec.NICObject(n.Name, owner.NIC))) == spec.PhaseWithdrawn {
+			g.Released = nil
+			guests[k] = g
+		}
+	}
+	n.Status.Guests = guests
 }

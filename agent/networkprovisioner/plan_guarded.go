@@ -11,12 +11,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// object and guardKey identify a network's change to the guard.
+// object and guardKey return the names by which the guard knows a network's
+// change.
 func object(n Network) string { return spec.KindNetwork + "/" + n.Name }
 
 func guardKey(n Network) string { return fmt.Sprintf("%s/%d", n.UID, n.Generation) }
 
-// bears reports whether a link has an address other than link-local.
+// bears reports whether a link has an address that is not link-local.
 func bears(o hostnet.Observed, link string) bool {
 	return slices.ContainsFunc(o.AddressesOf(link), func(a hostnet.Address) bool { return !a.Prefix.Addr().IsLinkLocalUnicast() })
 }
@@ -35,8 +36,8 @@ func withoutLeases(c hostnet.NICSettings) hostnet.NICSettings {
 	return c
 }
 
-// leasedFrom returns a NIC's original settings, with the leases that the bridge
-// has now.
+// leasedFrom returns a NIC's original settings with the leases that the bridge
+// has now instead of the original leases.
 func leasedFrom(had hostnet.NICSettings, o hostnet.Observed, bridge string) hostnet.NICSettings {
 	now, err := hostnet.Carry(o, bridge)
 	if err != nil {
@@ -54,8 +55,9 @@ func onlyLeases(c hostnet.NICSettings) hostnet.NICSettings {
 	return c
 }
 
-// hold removes the steps that must not be taken now: the steps of an undone
-// change, and all guarded steps while a change is armed.
+// hold removes the steps on links that must not be carried out now. These are
+// all steps of a guarded plan if the guard undid its change before, or while a
+// change is armed.
 func hold(n Network, p *Planned, own OwnNetwork) {
 	if own.Armed == object(n) {
 		p.Waits = own.Waits

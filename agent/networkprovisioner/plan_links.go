@@ -12,8 +12,8 @@ import (
 	"hostler/hostnet"
 )
 
-// carry sets p.NICSettings: the recorded settings of the host's NICs, and the
-// current settings of NICs that are to come under the bridge.
+// carry sets p.NICSettings. It holds the recorded settings of the host's NICs,
+// and the current settings of NICs that will come under the bridge.
 func carry(n Network, p *Planned, look Observed) {
 	o := look.Host
 	p.NICSettings = map[string]hostnet.NICSettings{}
@@ -29,7 +29,7 @@ func carry(n Network, p *Planned, look Observed) {
 		case l.Master == "" || l.Master != p.Is.Bridge:
 		case p.On && slices.Contains(p.Is.Interfaces, nic):
 			if slices.Contains(look.Own.Persistent, l.Master) {
-				// The bridge renews its own leases by now.
+				// By now the bridge has its own leases.
 				p.NICSettings[nic] = withoutLeases(had)
 			}
 		default:
@@ -51,8 +51,8 @@ func carry(n Network, p *Planned, look Observed) {
 	}
 }
 
-// claim finds an unstamped bridge of the network that our boot files recreated;
-// not every host's boot sets the stamp.
+// claim plans to stamp a bridge of the network that our boot files created
+// without a stamp. Some hosts' boot software cannot set the stamp.
 func (m *maker) claim(n Network) {
 	name := n.Record.Network.Bridge
 	if n.Status.Applied != nil {
@@ -67,7 +67,7 @@ func (m *maker) claim(n Network) {
 	m.claims[n.UID] = hostnet.Step{Op: hostnet.ClaimBridge, UID: n.UID, Link: name, Stamp: links[i].Alias, MAC: links[i].MAC}
 }
 
-// want enters the network's bridge and its NICs among the wanted bridges.
+// want adds the network's bridge and the host's NICs under it to m.wanted.
 func (m *maker) want(n Network, p Planned) {
 	w := &m.wanted
 	maps.Copy(w.NICSettings, p.NICSettings)
@@ -83,7 +83,8 @@ func (m *maker) want(n Network, p Planned) {
 	}
 }
 
-// links plans the bridges, and returns the steps on all links.
+// links plans the steps on links, adds them to their networks and returns all
+// of them.
 func (m *maker) links() []hostnet.Step {
 	p, o := &m.p, m.o
 	steps, problems := hostnet.Plan(m.wanted, o.Host)
@@ -107,8 +108,9 @@ func (m *maker) links() []hostnet.Step {
 		case known && m.d.Networks[i].Life != state.Alive:
 			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
 		case known:
-			// Guests move to the new bridge one after another; the old bridge is
-			// removed after the last guest.
+			// The network has another bridge now. Its guests move there one
+			// after another, and a later plan removes the old bridge after the
+			// last guest.
 		case idleBridge(o, s.Link) && (m.policy.Sweep || s.UID == "half-made"):
 			p.Strays = append(p.Strays, s)
 		default:
@@ -128,8 +130,9 @@ func (m *maker) links() []hostnet.Step {
 	return steps
 }
 
-// mtuOf returns the MTU of the bridge. 0 leaves it to the kernel, which does
-// not reset an earlier MTU.
+// mtuOf returns the MTU to set on the bridge. 0 means that the kernel chooses.
+// The kernel keeps an MTU that was set before, so mtuOf returns the default if
+// a declaration no longer sets one.
 func mtuOf(n Network, is spec.Network) int {
 	if was := n.Status.Applied; is.MTU == 0 && was != nil && was.MTU != 0 && len(is.Interfaces) == 0 {
 		return hostnet.DefaultMTU
@@ -137,13 +140,13 @@ func mtuOf(n Network, is spec.Network) int {
 	return is.MTU
 }
 
-// guestPorts returns the host's ends of the interfaces that have an entry on
-// the network and whose instances name its bridge.
+// guestPorts returns the host's ends of the NICs that have an entry on the
+// network and that the hypervisor connects to the network's bridge.
 func guestPorts(d Desired, p Planned) []string {
 	var ports []string
 	for k, entry := range p.Guests {
 		owner := ownerOf(k)
-		if port, ok := d.machine(owner.Machine).Ports[owner.NIC]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
+		if port, ok := d.machine(owner.Machine).Status.Ports[owner.NIC]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
 			ports = append(ports, port.Device)
 		}
 	}
@@ -152,7 +155,7 @@ func guestPorts(d Desired, p Planned) []string {
 }
 
 // forget deletes the recorded settings of NICs that have left the bridge and
-// have everything back.
+// have all their settings back.
 func forget(p *Planned, steps []hostnet.Step) {
 	for nic := range p.NICSettings {
 		busy := slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Link == nic || s.UID == "" })
@@ -162,7 +165,8 @@ func forget(p *Planned, steps []hostnet.Step) {
 	}
 }
 
-// returning returns a NIC that the network gives its settings back.
+// returning returns a NIC to which the network gives back its settings. The
+// second result is false if there is none.
 func returning(p Planned) (string, bool) {
 	for nic := range p.NICSettings {
 		if !p.On || !slices.Contains(p.Is.Interfaces, nic) {
@@ -172,14 +176,14 @@ func returning(p Planned) (string, bool) {
 	return "", false
 }
 
-// guarded reports whether the host's own connection depends on the network's
-// steps.
+// guarded reports whether one of the network's steps can break the host's own
+// connection.
 func (p Planned) guarded() bool {
 	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool { return s.Guarded })
 }
 
-// nicsUnder returns the host NICs under a bridge; guests' ports are veth pairs
-// and taps.
+// nicsUnder returns the host's NICs under a bridge. It leaves out guests'
+// ports, which are veth pairs and taps.
 func nicsUnder(o hostnet.Observed, bridge string) []string {
 	var nics []string
 	for _, l := range o.Links {
@@ -190,18 +194,18 @@ func nicsUnder(o hostnet.Observed, bridge string) []string {
 	return nics
 }
 
-// hostsOwn reports whether the host's own network is on a bridge: a host NIC is
-// under it, a default route or a lease is on it, or it survives a reboot. This
-// works without a record, and while the NIC is unplugged.
+// hostsOwn reports whether a bridge carries the host's own network. Such a
+// bridge has a host NIC under it, has a default route or a lease, or survives a
+// reboot. hostsOwn needs no record and works while the NIC is unplugged.
 func hostsOwn(o Observed, bridge string) bool {
 	return len(nicsUnder(o.Host, bridge)) > 0 || slices.Contains(o.Own.Persistent, bridge) ||
 		slices.ContainsFunc(o.Host.RoutesOf(bridge), hostnet.Route.Default) ||
 		slices.ContainsFunc(o.Host.AddressesOf(bridge), leasedAddress)
 }
 
-// idleBridge reports whether a bridge is unused. It looks at the observed
-// ports, because the steps that would take a NIC from an undeclared bridge are
-// not carried out.
+// idleBridge reports whether a bridge is unused. It uses the observed ports,
+// because the agent does not carry out steps that would remove a NIC from an
+// undeclared bridge.
 func idleBridge(o Observed, bridge string) bool {
 	return len(o.Host.Ports(bridge)) == 0 && !hostsOwn(o, bridge)
 }

@@ -19,20 +19,22 @@ import (
 // operations collects the operations of the networks by their kinds.
 type operations struct {
 	statuses map[string]spec.NetworkStatus
-	// unmade deletes records of networks that need no other operation.
+	// unmade holds the deletions of records of networks that were never on the
+	// host. The other lists hold one kind of operation each.
 	unmade, changed, ended, served, booted, forgotten []Operation
-	// tools and dhcp: programs are needed, and those of DHCP.
+	// tools is true if programs are needed. dhcp is true if these include the
+	// programs for DHCP.
 	tools, dhcp bool
-	// changing: some network's links change. parked are the bridges with a NIC
-	// that gets its settings back.
+	// changing is true if the links of a network change. parked holds the
+	// bridges over a NIC whose original settings are recorded.
 	changing bool
 	parked   map[string]bool
-	// needed are the bridges that survive a reboot.
+	// needed holds the bridges that must survive a reboot.
 	needed map[string]bool
 }
 
-// operate plans the operations for one network. Those that change the host wait
-// for its retry.
+// operate plans the operations for one network. If the network waits for a
+// retry, operate plans none that change the host.
 func (m *maker) operate(n Network, p *Planned, recorded spec.NetworkStatus) {
 	m.promise(n, *p, recorded)
 	delayed := m.policy.Delayed[n.UID]
@@ -46,24 +48,24 @@ func (m *maker) operate(n Network, p *Planned, recorded spec.NetworkStatus) {
 	}
 	m.boot(n, p, delayed)
 	if delayed {
-		// A network that would come back at boot is not forgotten.
+		// Keep the record while the host's boot would create the bridge again.
 		p.Gone = p.Gone && !slices.Contains(m.o.Own.Persistent, p.Is.Bridge)
 	} else {
 		m.change(n, *p)
 		m.serve(n, *p)
 	}
 	switch forget := (Operation{Op: opForget, UID: n.UID}); {
-	case p.Gone && never(n, m.o) && m.o.Missing.NFT: // missing programs do not concern it
+	case p.Gone && never(n, m.o) && m.o.Missing.NFT: // deleted even if programs are missing
 		m.unmade = append(m.unmade, forget)
 	case p.Gone:
 		m.forgotten = append(m.forgotten, forget)
 	}
 }
 
-// never reports whether nothing of the network has ever been on the host.
+// never reports whether the network has never been on the host.
 func never(n Network, o Observed) bool { return n.Status.Applied == nil && !made(n, o) }
 
-// put sets an entry of a map, which may be nil.
+// put sets an entry of a map and creates the map if it is nil.
 func put[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = map[K]V{}
@@ -71,7 +73,8 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-// promise plans to store the assigned addresses.
+// promise plans to store the network's assigned addresses if they differ from
+// the recorded ones.
 func (m *maker) promise(n Network, p Planned, recorded spec.NetworkStatus) {
 	s := recorded
 	if n.Life == state.Alive && s.State == "" {
@@ -116,7 +119,7 @@ func (m *maker) serve(n Network, p Planned) {
 }
 
 // boot plans to make the network's bridge over a host NIC survive a reboot,
-// once its change is kept.
+// once the bridge is as declared and no change is armed.
 func (m *maker) boot(n Network, p *Planned, delayed bool) {
 	if !p.On || len(p.Is.Interfaces) == 0 {
 		return
@@ -140,12 +143,14 @@ func (m *maker) boot(n Network, p *Planned, delayed bool) {
 	}
 }
 
-// persists reports whether the bridges that survive a reboot may change now.
+// persists reports whether the agent can now change which bridges survive a
+// reboot.
 func (m *maker) persists() bool { return m.o.Own.Persists && m.o.Own.Armed == "" }
 
-// drops plans to remove the boot files of bridges that need none any more. A
-// bridge that a NIC could not leave must survive too, unless its files
-// themselves put the NIC back under it.
+// drops plans to remove the boot files of bridges that no longer need them. A
+// bridge that still has a NIC under it keeps its boot files. If links of a
+// network still change, drops removes the files anyway, because the files
+// themselves may put the NIC back under the bridge.
 func (m *maker) drops() (all []Operation) {
 	if !m.persists() {
 		return nil
@@ -157,7 +162,7 @@ func (m *maker) drops() (all []Operation) {
 		}
 		op := Operation{Op: opDrop, Optional: true, Boot: persist.Bridge{Name: bridge}}
 		for _, i := range m.users[bridge] {
-			if n := m.d.Networks[i]; n.Life != state.Alive { // its record stays until this succeeds
+			if n := m.d.Networks[i]; n.Life != state.Alive { // the network's record stays until the drop succeeds
 				op.UID, op.Optional = n.UID, false
 				break
 			}
@@ -169,8 +174,8 @@ func (m *maker) drops() (all []Operation) {
 	return all
 }
 
-// services plans the operations that serve all networks, and puts all
-// operations in order.
+// services plans the operations that serve all networks and puts all operations
+// in order.
 func (m *maker) services() {
 	p, o := &m.p, m.o
 	add := func(ops ...Operation) { p.Operations = append(p.Operations, ops...) }
@@ -196,8 +201,8 @@ func (m *maker) services() {
 	recalled, unread := m.recall()
 	p.Rules.Networks = append(p.Rules.Networks, recalled...)
 	m.forwarding(recalled)
-	// Load the firewall before the host forwards, and stop forwarding before
-	// removing the rules.
+	// Load the firewall before the host forwards. Stop forwarding before the
+	// last rules go.
 	load := m.load(unread)
 	if len(p.Rules.Networks) == 0 {
 		add(m.set()...)
@@ -206,7 +211,7 @@ func (m *maker) services() {
 		add(load...)
 		add(m.set()...)
 	}
-	add(m.ended...) // a new server may need the bridge of an ending server
+	add(m.ended...) // end old servers first, because a new server may need the same bridge
 	add(m.served...)
 	add(m.booted...)
 	add(m.drops()...)
@@ -214,8 +219,10 @@ func (m *maker) services() {
 }
 
 // recall returns the networks whose records are lost, with the settings of
-// their rules. Their guests need the rules until the networks are declared
-// again. Without networks the table is not written.
+// their rules in our table. Their guests need the rules until the networks are
+// declared again. If no other network has rules, recall returns nil, because
+// the plan then does not write the table. unread is the error of reading the
+// table.
 func (m *maker) recall() (known []firewall.Network, unread error) {
 	var lost []firewall.Network
 	for _, bridge := range m.p.Unknown {
@@ -243,14 +250,14 @@ func lostNetwork(o hostnet.Observed, bridge, uid string) firewall.Network {
 	return n
 }
 
-// bereft reports whether only bridges whose records are lost have guests; their
-// rules and parameters stay.
+// bereft reports whether all networks that could have guests have lost their
+// records. In this case the rules and parameters stay as they are.
 func (m *maker) bereft() bool { return len(m.p.Rules.Networks) == 0 && len(m.p.Unknown) > 0 }
 
-// load plans the firewall.
+// load plans to load the firewall if the host's table differs from the rules.
 func (m *maker) load(unread error) []Operation {
 	if m.bereft() || len(m.p.Rules.Networks) == 0 && m.o.Missing.NFT {
-		return nil // with rules of ours, opInstall precedes
+		return nil // if there are rules, opInstall comes first
 	}
 	if m.o.Tables != nil && m.o.Tables.Holds(m.p.Rules) {
 		return nil
@@ -259,7 +266,8 @@ func (m *maker) load(unread error) []Operation {
 	return []Operation{{Op: opRules, Again: again, Err: unread}}
 }
 
-// rules describes the rules for comparisons.
+// rules returns a text for comparing the rules with those of another plan. It
+// is "" if there are none.
 func (p Plan) rules() string {
 	if len(p.Rules.Networks) == 0 {
 		return ""
@@ -267,8 +275,8 @@ func (p Plan) rules() string {
 	return fmt.Sprint(p.Rules)
 }
 
-// set plans the kernel parameters. If the last network that needs forwarding
-// goes, forwarding stays on if foreign bridges have come to rely on it since.
+// set plans the kernel parameters. When the last network that needs forwarding
+// goes, forwarding stays on if foreign bridges rely on it by now.
 func (m *maker) set() (all []Operation) {
 	if m.bereft() || len(m.d.Networks) == 0 && m.o.Missing.NFT && m.o.Left == nil {
 		return nil
@@ -278,7 +286,7 @@ func (m *maker) set() (all []Operation) {
 			continue
 		}
 		users := forwarders(m.o.Host, m.policy, forwarding == forwarding4)
-		if forwarding == forwarding6 { // a router that ignores advertisements would lose its own default route
+		if forwarding == forwarding6 { // without accept_ra a router would lose its own default route
 			for _, name := range m.o.Owned[ownerRouters] {
 				all = append(all, Operation{Op: opRelease, Owner: ownerRouters, Parameter: name, Users: users})
 			}
@@ -288,7 +296,7 @@ func (m *maker) set() (all []Operation) {
 		}
 	}
 	settings := []OwnSettings{{ownerRouters, m.p.Routers}, {ownerNetworks, m.p.Parameters}}
-	if len(m.p.Routers) == 0 { // a link still forwarding keeps accept_ra until forwarding is off
+	if len(m.p.Routers) == 0 { // stop forwarding before accept_ra goes back
 		slices.Reverse(settings)
 	}
 	if again, holds := m.o.left(leftParameters, fmt.Sprint(settings)); !holds {

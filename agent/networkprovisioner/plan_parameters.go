@@ -8,22 +8,22 @@ import (
 	"hostler/sysctl"
 )
 
-// The owners of our kernel parameters.
+// These are the owners of our kernel parameters.
 const (
 	ownerNetworks = "networks"
 	ownerRouters  = "networks-routers"
 )
 
-// The parameters that make the host a router.
+// These parameters make the host a router.
 const (
 	forwarding4 = "net/ipv4/ip_forward"
 	forwarding6 = "net/ipv6/conf/all/forwarding"
 )
 
 // forwarders returns the foreign bridges whose guests reach other networks only
-// through the host, such as those of Docker, libvirt and LXD. They have an
-// address of the IP version, no host NIC under them, and not the host's default
-// route.
+// through the host, such as those of Docker, libvirt and LXD. These bridges
+// have an address of the IP version, no host NIC under them and no default
+// route of the host.
 func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 	var names []string
 	for _, l := range o.Links {
@@ -42,8 +42,8 @@ func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 	return names
 }
 
-// acceptRA is the parameter that lets a router accept other routers'
-// advertisements.
+// acceptRA returns the name of the parameter that lets a router accept other
+// routers' advertisements.
 func acceptRA(link string) string { return sysctl.Name("net", "ipv6", "conf", link, "accept_ra") }
 
 // parameters adds the kernel parameters of a network.
@@ -68,7 +68,7 @@ func (m *maker) parameters(p Planned) {
 	}
 	if p.Is.ProxyARP {
 		bridge("ipv4", "proxy_arp", "1")
-		if six { // for neighbours proxied manually: the kernel answers only for those
+		if six { // the kernel answers only for neighbours that are added by hand
 			bridge("ipv6", "proxy_ndp", "1")
 		}
 	}
@@ -78,8 +78,9 @@ func (m *maker) parameters(p Planned) {
 }
 
 // forwarding plans the parameters that make the host a router, also for the
-// recalled networks. The routers' come first: when IPv6 forwarding starts, the
-// kernel drops the advertised routes unless accept_ra is 2.
+// recalled networks. accept_ra of the links in Routers is set first, because
+// the kernel drops advertised routes when IPv6 forwarding starts unless
+// accept_ra is 2.
 func (m *maker) forwarding(recalled []firewall.Network) {
 	four, six := m.four || len(m.p.Rules.Publish) > 0, m.six
 	for _, n := range recalled {
@@ -99,11 +100,11 @@ func (m *maker) forwarding(recalled []firewall.Network) {
 	m.p.Parameters = settings
 }
 
-// routers returns the settings of the links that accept router advertisements,
-// with a route or already. An advertised route would otherwise expire and not
-// return. It omits missing links, links with accept_ra 0, e.g. because
-// systemd-networkd handles advertisements itself, and links whose accept_ra a
-// network sets.
+// routers returns the accept_ra settings for the links of uplinkParameters().
+// Without them an advertised route would expire and not return. routers leaves
+// out missing links and links whose accept_ra a network sets. It also leaves
+// out links with accept_ra 0, e.g. because systemd-networkd handles
+// advertisements itself.
 func routers(o Observed, settings []sysctl.Setting, users []string) (all []sysctl.Setting) {
 	for _, name := range uplinkParameters(o) {
 		value, there := o.AcceptRA[name]
@@ -115,8 +116,9 @@ func routers(o Observed, settings []sysctl.Setting, users []string) (all []sysct
 	return all
 }
 
-// uplinkParameters returns accept_ra of the links whose default route came with
-// an advertisement, and those set already.
+// uplinkParameters returns the names of the accept_ra parameters of the links
+// whose default route came with an advertisement, and of those that hostler has
+// already set.
 func uplinkParameters(o Observed) []string {
 	var names []string
 	for _, link := range advertised(o.Host) {

@@ -21,16 +21,16 @@ func poolOf(n Network, is spec.Network) *ipam.Pool {
 	return ipam.NewPool([]ipam.Network{one}, ipam.State{Grants: grants(n)})
 }
 
-// demand is an interface that needs an address of a family.
+// demand is a NIC that needs an address of one IP version.
 type demand struct {
 	want
 	owner ipam.Owner
 	six   bool
 }
 
-// giveOut gives every interface an address of each family that its network has:
-// first the declared addresses, then the addresses observed on guests, then
-// free addresses. It returns the failures.
+// giveOut gives every NIC an address of each IP version that its network has.
+// It gives out declared addresses first, then addresses observed on guests,
+// then free addresses. It returns the failures.
 func giveOut(pool *ipam.Pool, n Network, wants map[string]want, own []netip.Prefix, now time.Time) (errs []error) {
 	fail := func(one demand, err error) {
 		errs = append(errs, fmt.Errorf("machine/%s: %w", one.owner.Machine, err))
@@ -46,16 +46,16 @@ func giveOut(pool *ipam.Pool, n Network, wants map[string]want, own []netip.Pref
 		if len(failed) == len(declared) {
 			break
 		}
-		declared = failed // another interface may have released their addresses
+		declared = failed // another NIC may have released their addresses
 	}
 	for _, one := range declared {
 		fail(one, pool.Declare(n.Name, one.family[one.six], one.owner, now))
 	}
 	for _, one := range rest {
-		for _, a := range one.has { // after the loss of a store
+		for _, a := range one.has { // the guest has addresses but no entry after the loss of a store
 			inside := slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
 			if !one.had && a.Is6() == one.six && !a.IsLinkLocalUnicast() && inside {
-				_ = pool.Declare(n.Name, a, one.owner, now) // on failure Allocate chooses another
+				_ = pool.Declare(n.Name, a, one.owner, now) // if this fails, Allocate() chooses another
 			}
 		}
 	}
@@ -67,8 +67,8 @@ func giveOut(pool *ipam.Pool, n Network, wants map[string]want, own []netip.Pref
 	return errs
 }
 
-// demands returns the demands on a network with these addresses, in the order
-// of their keys: those with a declared address, and the others.
+// demands returns the demands on a network with the addresses own, sorted by
+// key. It returns demands with a declared address apart from the others.
 func demands(n Network, wants map[string]want, own []netip.Prefix) (declared, others []demand) {
 	for _, k := range slices.Sorted(maps.Keys(wants)) {
 		for _, six := range []bool{false, true} {
@@ -86,14 +86,15 @@ func demands(n Network, wants map[string]want, own []netip.Prefix) (declared, ot
 	return declared, others
 }
 
-// leastRanged is the minimum size of a subnet that reserves a part for
-// undeclared guests.
+// leastRanged is the number of addresses from which a subnet reserves a part
+// for undeclared guests.
 const leastRanged = 16
 
-// ranges returns the DHCP ranges for undeclared guests: the upper quarter of
-// each subnet, or the whole of a subnet with fewer than leastRanged addresses;
-// for IPv6 at most 65,536 addresses. For example, 10.0.0.0/24 yields 10.0.0.192
-// to 10.0.0.254. The reserved ranges are kept from declared guests.
+// ranges returns the DHCP ranges for undeclared guests. The range of a subnet
+// is its upper quarter, or all of it if it has fewer than leastRanged
+// addresses. For IPv6 it has at most 65,536 addresses. For example, 10.0.0.0/24
+// yields 10.0.0.192 to 10.0.0.254. Declared guests get no addresses of the
+// reserved ranges.
 func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
 	seen := map[netip.Prefix]bool{}
 	for _, p := range own {
@@ -150,8 +151,8 @@ func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
 }
 
 // lastOf returns the last address of a subnet. For an IPv6 subnet with more
-// than 18 host bits it returns the end of the 65,536 addresses that
-// withHostBits starts.
+// than 18 host bits it returns the last of the 65,536 addresses that begin with
+// the address of withHostBits().
 func lastOf(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().AsSlice()
 	bits := len(b)*8 - subnet.Bits()

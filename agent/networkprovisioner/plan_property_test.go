@@ -72,13 +72,14 @@ func drawNetwork(t *rapid.T) spec.Network {
 	return n
 }
 
-// drawMachine draws a machine on some of the networks.
-func drawMachine(t *rapid.T) (spec.MachineRecord, spec.MachineStatus) {
+// drawMachine draws machine number n on some of the networks. No two interfaces
+// declare the same address; the API refuses that.
+func drawMachine(t *rapid.T, n int) (spec.MachineRecord, spec.MachineStatus) {
 	m := spec.Machine{Type: spec.LXD, Networks: map[string]spec.NIC{}}
 	for i := range rapid.IntRange(0, 2).Draw(t, "interfaces") {
 		m.Networks[fmt.Sprintf("eth%d", i)] = spec.NIC{
 			Network: rapid.SampledFrom([]string{"n0", "n1", "n2"}).Draw(t, "network"),
-			Address: rapid.SampledFrom([]string{"", "", "10.20.0.7/24", "10.21.0.7/24"}).Draw(t, "address"),
+			Address: rapid.SampledFrom([]string{"", "", fmt.Sprintf("10.20.0.%d/24", 10*n+i+7), fmt.Sprintf("10.21.0.%d/24", 10*n+i+7)}).Draw(t, "address"),
 		}
 	}
 	if rapid.Bool().Draw(t, "publishes") {
@@ -88,6 +89,7 @@ func drawMachine(t *rapid.T) (spec.MachineRecord, spec.MachineStatus) {
 	if s.State == spec.MachineRunning {
 		s.Instance = &spec.InstanceInfo{}
 	}
+	s.UsesNICs = rapid.SampledFrom([][]string{nil, {}, spec.NICObjects(m.Networks)}).Draw(t, "used interfaces")
 	return spec.MachineRecord{Machine: m}, s
 }
 
@@ -125,7 +127,7 @@ func (r *rig) declareDrawn(t *rapid.T) {
 		write(spec.KindNetwork, fmt.Sprint("n", i), spec.Encode(n), nil)
 	}
 	for i := range 3 {
-		record, status := drawMachine(t)
+		record, status := drawMachine(t, i)
 		write(spec.KindMachine, fmt.Sprint("m", i), spec.Encode(record), spec.Encode(status))
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// A bridge belongs to one network at a time. Another network that declares it
-// gets it afterwards or not at all; other networks are not affected.
+// A bridge belongs to one network at a time. Another network that declares the
+// same bridge gets it later or not at all.
 
-// claimOn ranks a network's claim on a bridge: declared networks precede dying
-// networks, then the network whose stamp the bridge bears, then the network
-// that had the bridge.
+// claimOn ranks a network's claim on a bridge. A declared network ranks above a
+// dying one. Among these, the network whose stamp the bridge has ranks first,
+// then the network whose applied version has the bridge.
 func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 	if n.Life == state.Alive {
 		claim = 4
@@ -33,7 +33,7 @@ func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 }
 
 // rival returns an error if another network that declares the same bridge has a
-// better claim, or an equal claim and comes first.
+// better claim, or has an equal claim and precedes n in d.Networks.
 func rival(d Desired, n Network, o hostnet.Observed) error {
 	bridge := n.Record.Network.Bridge
 	first := true
@@ -56,8 +56,9 @@ func taken(bridge, other string) error {
 	return fault.New(fault.Conflict, "cannot make bridge %s: network/%s uses it; choose another bridge name", bridge, other)
 }
 
-// share gives a bridge to the network with the best claim. A dying network hands
-// its bridge, with its machines, over to a declared network.
+// share gives a bridge to the network with the best claim. If this is not
+// network i, a dying network i hands its bridge and machines over, and a
+// declared network i stays off the host.
 func (m *maker) share(n Network, p *Planned, i int) {
 	j, ok := m.best[p.Is.Bridge]
 	switch {
@@ -70,8 +71,9 @@ func (m *maker) share(n Network, p *Planned, i int) {
 	}
 }
 
-// inherited returns the NIC records of a network: its own, plus those of a
-// bridge that it takes over, minus those of a bridge that it hands over.
+// inherited returns the recorded NIC settings of a network. It adds the
+// settings of NICs under a bridge that the network takes over and leaves out
+// those under a bridge that it hands over.
 func (m *maker) inherited(i int) map[string]json.RawMessage {
 	p := m.p.Networks[i]
 	all := maps.Clone(m.d.Networks[i].Status.NICSettings)
@@ -109,7 +111,7 @@ func deleted(p Planned) string {
 }
 
 // unfit returns the reason why the declared network cannot be on this host, or
-// nil.
+// nil if it can.
 func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	is := n.Record.Network
 	if l, there := o.Link(is.Bridge); there && !hostnet.Ours(policy.Namespace, l) {
@@ -126,8 +128,9 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 }
 
 // clash returns an error if the host reaches a subnet of the network over
-// another link, or will do so when the network has given a NIC its addresses
-// back. Our own bridges and the network's interfaces do not count.
+// another link, or will do so after the network has given back a NIC's
+// addresses. Our bridges and the network's interfaces do not count as other
+// links.
 func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
 	var routes []ipam.HostRoute
 	for _, r := range o.Routes {
@@ -143,7 +146,7 @@ func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error 
 	}
 	returned := n.Status.NICSettings
 	if was := n.Status.Applied; was != nil && slices.Equal(was.Addresses, is.Addresses) {
-		returned = nil // the host had both before
+		returned = nil // the host has had these addresses and the network's at once
 	}
 	for _, nic := range slices.Sorted(maps.Keys(returned)) {
 		var had hostnet.NICSettings

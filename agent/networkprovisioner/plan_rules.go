@@ -1,12 +1,14 @@
 package networkprovisioner
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/containerbroker"
@@ -18,8 +20,9 @@ import (
 // implies forwarding.
 func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 
-// addRules adds the rules of a network that is on, and of its guests.
-func addRules(r *firewall.Rules, d Desired, n Network, p Planned, o Observed) {
+// addRules adds the firewall rules of a network and of its guests, if the
+// network is on the host.
+func addRules(r *firewall.Rules, d Desired, n Network, p Planned, o Observed, now time.Time) {
 	if !p.On {
 		return
 	}
@@ -28,38 +31,41 @@ func addRules(r *firewall.Rules, d Desired, n Network, p Planned, o Observed) {
 		Forward: forwards(p.Is), NAT: p.Is.NAT, Services: p.Is.DHCP,
 	}
 	if len(p.Is.Interfaces) > 0 {
-		// The bridge replaces the host's NIC as its own connection, so the rules
-		// block nothing on it.
+		// The bridge replaces the NIC as the host's own connection, so the rules
+		// must block nothing on the bridge.
 		one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true, Addresses: ofHost(p.Is, o)}
 	}
 	r.Networks = append(r.Networks, one)
+	may := usableOn(d, n, p.Guests, now)
 	for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 		g := p.Guests[k]
 		machine := d.machine(ownerOf(k).Machine)
-		one := firewall.Guest{Owner: orUnknown(machine.UID, g.MAC), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: usable(p.Guests, k, machine)}
+		one := firewall.Guest{Owner: orUnknown(cmp.Or(machine.UID, g.Machine), g.MAC), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: may.use(k, g, machine)}
 		one.Router = machine.NICs[ownerOf(k).NIC].Router
-		if g.Released == nil {
+		if g.Released == nil || may.linger(k, g, machine) {
 			r.Guests = append(r.Guests, one)
 		}
 	}
 }
 
-// linkName matches device names that the firewall accepts; hypervisors use no
-// others.
+// linkName matches the device names that the firewall accepts. Hypervisors use
+// no others.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-// portsOf returns the names of the host's end of an interface: the name that
-// container types assign, and the name on an instance from before that scheme.
+// portsOf returns the possible names of the host's end of a NIC. The first is
+// the name that drivers assign now. An instance from an earlier version may
+// have another name, which its status shows.
 func portsOf(k string, g spec.GuestAddress, machine Machine) []string {
 	all := []string{containerbroker.PortOf(g.MAC)}
-	if at := machine.Ports[ownerOf(k).NIC].Device; linkName.MatchString(at) && at != all[0] {
+	if at := machine.Status.Ports[ownerOf(k).NIC].Device; linkName.MatchString(at) && at != all[0] {
 		all = append(all, at)
 	}
 	return all
 }
 
-// ofHost returns the host's own addresses on a network's bridge: those declared,
-// and those that the kernel has, e.g. from the NIC or a router's advertisement.
+// ofHost returns the host's own addresses on a network's bridge. These are the
+// declared addresses and the addresses that the kernel has, e.g. from the NIC or
+// from a router's advertisement.
 func ofHost(n spec.Network, o Observed) []netip.Addr {
 	var all []netip.Addr
 	for _, p := range prefixes(n.Addresses) {
@@ -72,7 +78,8 @@ func ofHost(n spec.Network, o Observed) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// orUnknown substitutes the owner of a guest whose machine is no longer known.
+// orUnknown returns uid, or an owner made of the MAC address if the guest's
+// machine is no longer known.
 func orUnknown(uid, mac string) string {
 	if uid == "" {
 		return "unknown:" + mac
@@ -80,19 +87,75 @@ func orUnknown(uid, mac string) string {
 	return uid
 }
 
-// usable returns the source addresses that an interface may use: its own and,
-// until the instance is as declared, its previous addresses.
-func usable(guests map[string]spec.GuestAddress, k string, machine Machine) []netip.Addr {
-	own := addressesOf(guests[k])
-	if !machine.Instance || machine.AttachmentsMatch {
-		return own
-	}
-	for _, other := range slices.Sorted(maps.Keys(guests)) {
-		if strings.HasPrefix(other, k+"#") {
-			own = append(own, addressesOf(guests[other])...)
+// lingers is how long a previous address or a removed NIC stays in the rules
+// while other machines of the network change. It is far shorter than the
+// quarantine of their addresses.
+const lingers = time.Minute
+
+// usable holds the source addresses that the rules permit the NICs of a network
+// to use. These are the NIC's own addresses and, until the instance is as
+// declared, its previous addresses. The previous addresses and the removed NICs
+// of machines that change together leave the rules together, because the rules
+// are loaded as a whole. An address that another NIC has got leaves at once.
+type usable struct {
+	previous map[string][]spec.GuestAddress // by the NIC's key
+	changing bool                           // a machine on the network is not as declared or is being removed
+	held     map[netip.Addr]bool
+	now      time.Time
+}
+
+func usableOn(d Desired, n Network, guests map[string]spec.GuestAddress, now time.Time) usable {
+	u := usable{previous: map[string][]spec.GuestAddress{}, held: map[netip.Addr]bool{}, now: now}
+	for k, g := range guests {
+		base, _, previous := strings.Cut(k, "#")
+		if previous {
+			u.previous[base] = append(u.previous[base], g)
+			continue
+		}
+		for _, a := range addressesOf(g) {
+			u.held[a] = u.held[a] || g.Released == nil
 		}
 	}
-	return own
+	u.changing = slices.ContainsFunc(d.guestsOf(n), func(g Machine) bool { return g.Dying || g.made() && !g.AttachmentsMatch })
+	return u
+}
+
+// linger reports whether a removed NIC stays in the rules. A NIC that moved to
+// another network does not, because its port is the same there.
+func (u usable) linger(k string, g spec.GuestAddress, machine Machine) bool {
+	_, declared := machine.NICs[ownerOf(k).NIC]
+	moved := declared && !machine.Dying
+	return u.changing && u.recent(g) && !moved && g.MAC != "" && !strings.Contains(k, "#") &&
+		!slices.ContainsFunc(addressesOf(g), func(a netip.Addr) bool { return u.held[a] })
+}
+
+// recent reports whether the addresses were released less than lingers ago.
+func (u usable) recent(g spec.GuestAddress) bool {
+	if g.Released == nil {
+		return false
+	}
+	age := u.now.Sub(*g.Released)
+	return age >= 0 && age < lingers // the clock may have been set back
+}
+
+// use returns the addresses for the NIC with the key k. An entry with a MAC
+// address is another NIC's, e.g. that of an instance without a machine: while
+// such an instance exists, it alone may use its addresses.
+func (u usable) use(k string, g spec.GuestAddress, machine Machine) []netip.Addr {
+	own := addressesOf(g)
+	if !machine.made() {
+		return own
+	}
+	var before []netip.Addr
+	for _, other := range u.previous[k] {
+		for _, a := range addressesOf(other) {
+			if !machine.AttachmentsMatch || u.changing && other.MAC == "" && u.recent(other) && !u.held[a] {
+				before = append(before, a)
+			}
+		}
+	}
+	slices.SortFunc(before, netip.Addr.Compare)
+	return append(own, before...)
 }
 
 func addressesOf(g spec.GuestAddress) []netip.Addr {
@@ -104,8 +167,8 @@ func addressesOf(g spec.GuestAddress) []netip.Addr {
 }
 
 // publish adds the published ports to the rules. Each port leads to the
-// machine's first interface that has an address. publish skips a port at which
-// another process of the host listens, unless it is published already.
+// machine's first NIC that has an address. publish skips a port at which a
+// process of the host listens, unless the port is already published.
 func (m *maker) publish() {
 	r, d, planned := &m.p.Rules, m.d, m.p.Networks
 	guests := slices.SortedFunc(slices.Values(d.Machines), func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
@@ -146,8 +209,9 @@ func portInUse(machine string, p spec.Publish) string {
 		p.Protocol, p.HostPort, machine)
 }
 
-// publishedBy returns the first interface of a machine that has an address on a
-// network that is on.
+// publishedBy returns the machine's first NIC that has an address on a network
+// that is on the host, and the network's position. ok is false if there is
+// none.
 func publishedBy(g Machine, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
 	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
 		i, ok := at[g.NICs[nic].Network]
@@ -161,7 +225,8 @@ func publishedBy(g Machine, at map[string]int, planned []Planned) (int, spec.Gue
 	return 0, spec.GuestAddress{}, false
 }
 
-// served returns the configuration of a network's DHCP server, or nil.
+// served returns the configuration of a network's DHCP server, or nil if it
+// needs none.
 func served(p Planned, o Observed) *dhcp.Network {
 	if !p.On || !p.Is.DHCP {
 		return nil

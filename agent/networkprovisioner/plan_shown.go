@@ -10,7 +10,7 @@ import (
 	"hostler/internal/plan"
 )
 
-// describe returns a network's steps for display.
+// describe returns the steps that a plan shows for a network.
 func describe(n Network, p Planned, o Observed) []plan.Step {
 	s := plan.Step{Object: spec.KindNetwork + "/" + n.Name}
 	if len(p.Errs) > 0 {
@@ -59,7 +59,7 @@ func describe(n Network, p Planned, o Observed) []plan.Step {
 	return []plan.Step{s}
 }
 
-// summary describes a network briefly.
+// summary returns a short description of a network.
 func summary(n spec.Network) string {
 	words := []string{"bridge " + n.Bridge}
 	if len(n.Addresses) > 0 {
@@ -79,8 +79,8 @@ func summary(n spec.Network) string {
 	return strings.Join(words, ", ")
 }
 
-// ReadyStatus returns the future status of a network, for planning machines on
-// networks that do not exist yet.
+// ReadyStatus returns the status that the network will have. The plan of
+// machines on networks that do not exist yet uses it.
 func (p Planned) ReadyStatus(n Network) spec.NetworkStatus {
 	s := n.Status
 	s.State, s.Applied = stateReady, &p.Is

@@ -160,7 +160,7 @@ func TestNetworkIsMadeAndRemoved(t *testing.T) {
 	// The network is removed after its machines.
 	d.Networks[0].Life = state.Dying
 	for i := range d.Machines {
-		d.Machines[i].Dying, d.Machines[i].Instance = true, true
+		d.Machines[i].Dying, d.Machines[i].Status.Instance = true, &spec.InstanceInfo{}
 	}
 	if p := Make(d, o, policy()); linkSteps(p) != 0 || p.Networks[0].Waiting != "waiting for machine/db to detach" {
 		t.Errorf("%+v", p.Networks[0])
@@ -220,7 +220,7 @@ func TestChangesThatCutOffGuestsAreHeld(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)
 	for i := range d.Machines {
-		d.Machines[i].Instance = true
+		d.Machines[i].Status.Instance = &spec.InstanceInfo{}
 	}
 	n := &d.Networks[0]
 	n.Generation, n.Record.Network.Bridge, n.Record.Network.MTU = 2, "br-new", 1400

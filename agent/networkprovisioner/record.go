@@ -12,19 +12,20 @@ import (
 	"hostler/internal/fault"
 )
 
-// delays are the delays between attempts at a network whose steps failed.
+// delays holds the delays between attempts at a network's operations that
+// failed.
 var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
 
 // allNetworks is the key of a failure that affects all networks.
 const allNetworks = ""
 
 // finish stores the results of the pass and returns the time of the next retry.
-// all is an error that affects all networks.
+// all is the error that affects all networks, or nil.
 func (w *Worker) finish(life context.Context, t *turn, all error) (time.Time, error) {
 	if life.Err() != nil {
 		return time.Time{}, nil
 	}
-	// Store known results even while the agent stops.
+	// Store the results even if the agent is stopping.
 	ctx, cancel := reconcile.Outlasting(life)
 	defer cancel()
 	var next time.Time
@@ -60,8 +61,9 @@ func (w *Worker) finish(life context.Context, t *turn, all error) (time.Time, er
 	return next, nil
 }
 
-// judge returns the failure of a network after a pass, or the failure whose
-// retry is not due.
+// judge returns the failure of a network after a pass. If the network's retry
+// is not due yet, judge returns its earlier failure. Without a failure it
+// returns the zero Failure.
 func (w *Worker) judge(t *turn, n Network, p Planned, err error) reconcile.Failure {
 	delayed := w.awaitsRetry(n, t.now)
 	switch {
@@ -77,8 +79,9 @@ func (w *Worker) judge(t *turn, n Network, p Planned, err error) reconcile.Failu
 	return w.failed.Add(n.UID, n.Generation, err, t.now, delays.After)
 }
 
-// generations changes with any declared change, so that a retry follows
-// immediately.
+// generations returns a number that changes whenever a declared network
+// changes. After a change, a failure that affects all networks is then retried
+// at once.
 func generations(d Desired) int64 {
 	sum := int64(len(d.Networks))
 	for _, n := range d.Networks {
@@ -87,7 +90,7 @@ func generations(d Desired) int64 {
 	return sum
 }
 
-// drift records an event on every active network.
+// drift adds an event for every network that is on the host.
 func (w *Worker) drift(t *turn, text string) {
 	for i, n := range t.d.Networks {
 		if t.p.Networks[i].On {

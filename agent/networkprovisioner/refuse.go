@@ -12,9 +12,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// Refuse returns an error naming all changed objects (KIND/NAME) that conflict
-// with the host, or nil. It is pure.
+// Refuse returns an error that names the changed objects that conflict with the
+// host, or nil if none does. changed holds KIND/NAME of each. Refuse is a pure
+// function.
 func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error {
+	if d.index == nil {
+		d.index = indexOf(d)
+	}
 	var reasons []string
 	before := map[string]bool{}
 	for _, n := range d.Networks {
@@ -34,6 +38,9 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 			if _, there := o.Host.Link(name); !there {
 				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; %s", n.Name, name, bridgepolicy.Uplinks(o.Host, LocalBridges())))
 			}
+		}
+		if err := resisting(n, o); err != nil {
+			reasons = append(reasons, fmt.Sprintf("network/%s: %v", n.Name, err))
 		}
 	}
 	if err := overlap(d, changed); err != nil {
@@ -63,8 +70,8 @@ func LocalBridges() (all []string) {
 	return all
 }
 
-// overlap reports networks of different declarations that share addresses.
-// Within a declaration, the parser checks this.
+// overlap returns an error if networks share addresses and one of them has
+// changed. The parser already checks the networks of a single declaration.
 func overlap(d Desired, changed map[string]bool) error {
 	var all []ipam.Network
 	touched := false
@@ -80,9 +87,11 @@ func overlap(d Desired, changed map[string]bool) error {
 	return ipam.Overlap(all)
 }
 
-// inUse reports declared addresses that other machines hold and keep.
+// inUse returns a reason for each changed machine with a declared address that
+// another machine has and keeps.
 func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
 	for _, n := range d.Networks {
+		offerAgain(d, &n)
 		markRemaining(&n, o, policy.Now)
 		is := begin(d, n, o, policy).Is
 		own, wants, pool := prefixes(is.Addresses), wanted(d, n), poolOf(n, is)
@@ -104,7 +113,7 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 					continue
 				}
 				if holder, stays := wants[key(g.Owner.Machine, nicOf(g))]; !stays || holder.keep {
-					continue // it releases the address by itself
+					continue // the holder releases the address without a change by the user
 				}
 				reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: machine/%s has it; choose another address, or first declare another address for machine/%s",
 					one.owner.Machine, address, n.Name, g.Owner.Machine, g.Owner.Machine))
@@ -112,4 +121,15 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 		}
 	}
 	return reasons
+}
+
+// resisting returns an error if the DHCP client of a NIC prevents the NIC from
+// joining the network's bridge.
+func resisting(n Network, o Observed) error {
+	for _, nic := range n.Record.Network.Interfaces {
+		if why := o.Obstacles[nic]; why != "" {
+			return fault.New(fault.NeedsOperator, "cannot put %s under %s: %s", nic, n.Record.Network.Bridge, why)
+		}
+	}
+	return nil
 }

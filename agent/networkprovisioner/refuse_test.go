@@ -6,6 +6,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/hostnet"
+	"hostler/hostnet/persist"
 	"hostler/internal/fault"
 )
 
@@ -13,6 +14,7 @@ import (
 func TestConflictsWithTheHostAreRefused(t *testing.T) {
 	o := Observed{
 		Listening: map[string]bool{"tcp/22": true},
+		Obstacles: map[string]string{"eth1": "udhcpc renews the lease of eth1"},
 		Host: hostnet.Observed{
 			Links: []hostnet.Link{{Name: "eth1", Up: true}, {Name: "br-own", Kind: "bridge", Alias: hostnet.Stamp("ns", "u-own")}, {Name: "lo", Loopback: true}},
 			Routes: []hostnet.Route{
@@ -48,6 +50,11 @@ func TestConflictsWithTheHostAreRefused(t *testing.T) {
 			"network/lan: this host has no interface eth7; the interfaces that can join a bridge are eth1",
 		},
 		{
+			"a DHCP client",
+			Desired{Networks: with(spec.Network{Bridge: "br-lan", Interfaces: []string{"eth1"}})},
+			"network/lan: cannot put eth1 under br-lan: udhcpc renews the lease of eth1",
+		},
+		{
 			"a port in use",
 			Desired{Networks: with(lan()), Machines: []Machine{publishing}},
 			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so machine/web cannot be reached by it; publish another port, or end that process",
@@ -70,5 +77,24 @@ func TestConflictsWithTheHostAreRefused(t *testing.T) {
 		if err := Refuse(c.d, o, policy(), nil); err != nil {
 			t.Errorf("%s: unchanged, and refused: %v", c.name, err)
 		}
+	}
+}
+
+// later is a BootPersister that only names the NICs after a network's first.
+type later struct{ BootPersister }
+
+func (later) Obstacle(nic persist.NIC) string {
+	if nic.Later {
+		return "later"
+	}
+	return ""
+}
+
+// Only NICs after a network's first count as later ones.
+func TestLaterNICsOfANetwork(t *testing.T) {
+	d := Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan", Interfaces: []string{"eth1", "eth0"}})}}
+	host := hostnet.Observed{Links: []hostnet.Link{{Name: "eth0"}, {Name: "eth1"}}}
+	if all := (Eyes{Persister: later{}}).obstacles(d, host); len(all) != 1 || all["eth0"] == "" {
+		t.Error(all)
 	}
 }

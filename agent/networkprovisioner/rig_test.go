@@ -20,6 +20,7 @@ import (
 	"hostler/hostnet/guard"
 	"hostler/hostnet/persist"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 	"hostler/sysctl"
 )
 
@@ -33,9 +34,14 @@ type rig struct {
 	now        time.Time
 	fails      map[string]error // by the link of the step
 	applied    []string
-	numbers    int      // of created links; none is reused
-	dropped    []string // bridges that no longer survive a reboot
-	persistErr error    // the error of dropping them
+	numbers    int               // of created links; none is reused
+	dropped    []string          // bridges that no longer survive a reboot
+	persistErr error             // the error of dropping them
+	obstacles  map[string]string // by NIC
+	armed      string            // the object of the guard's change
+	paused     bool              // a DHCP client remains paused
+	resumes    int               // the attempts to resume clients
+	resumeErr  error             // the error of these attempts
 	rules      firewall.Rules
 	settings   map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot install.
@@ -52,7 +58,7 @@ func newRig(t *testing.T, o Observed) *rig {
 	log := slog.New(slog.DiscardHandler)
 	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}, bound: map[string]int{}, settings: map[string][]sysctl.Setting{}}
 	var err error
-	if r.store, _, err = state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: log}); err != nil {
+	if r.store, _, err = state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Clock: time.Now, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -236,7 +242,7 @@ func (g rigGuard) Run(ctx context.Context, c guard.Change) error {
 	}
 	return nil
 }
-func (g rigGuard) Armed() (guard.Armed, bool)    { return guard.Armed{}, false }
+func (g rigGuard) Armed() (guard.Armed, bool)    { return guard.Armed{Object: g.r.armed}, g.r.armed != "" }
 func (g rigGuard) Refused(string, string) string { return "" }
 
 type rigPersister struct{ r *rig }
@@ -250,6 +256,12 @@ func (l rigPersister) Persist(_ context.Context, b persist.Bridge) error {
 
 func (l rigPersister) Holds(b persist.Bridge) bool {
 	return slices.Contains(l.r.o.Own.Persistent, b.Name)
+}
+func (l rigPersister) Pause(context.Context, string) error { return nil }
+func (l rigPersister) Obstacle(nic persist.NIC) string     { return l.r.obstacles[nic.Name] }
+func (l rigPersister) Resume(context.Context, func(string) bool) (bool, error) {
+	l.r.resumes++
+	return l.r.paused, l.r.resumeErr
 }
 func (l rigPersister) Bridges() []string { return l.r.o.Own.Persistent }
 func (l rigPersister) Drop(_ context.Context, bridge string) error {

@@ -23,7 +23,7 @@ func renamed(t *testing.T) (Desired, Observed) {
 	d.Networks = append(d.Networks, network("lan2", lan()))
 	for i := range d.Machines {
 		g := &d.Machines[i]
-		g.Instance, g.AttachmentsMatch = true, false
+		g.Status.Instance, g.AttachmentsMatch = &spec.InstanceInfo{}, false
 		g.Addresses = []netip.Addr{netip.MustParseAddr([]string{"10.20.0.10", "10.20.0.2"}[i])}
 		g.NICs = on("lan2", g.NICs["eth0"].Address)
 	}

@@ -45,8 +45,8 @@ func TestTheServerOfABridgeMadeAgain(t *testing.T) {
 func TestGuestsOfABridgeMadeAgain(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)
-	d.Machines[0].Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}, "extra0": {Device: "veth2", Bridge: "br-lan"}}
-	d.Machines[1].Ports = map[string]spec.Port{"eth0": {Device: "veth3", Bridge: "br-old"}} // it moves when it starts again
+	d.Machines[0].Status.Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}, "extra0": {Device: "veth2", Bridge: "br-lan"}}
+	d.Machines[1].Status.Ports = map[string]spec.Port{"eth0": {Device: "veth3", Bridge: "br-old"}} // it moves when it starts again
 	for _, name := range []string{"veth1", "veth2", "veth3"} {
 		o.Host.Links = append(o.Host.Links, hostnet.Link{Name: name, Kind: "veth", Up: true, Carrier: true, MTU: 1500})
 	}

@@ -43,10 +43,10 @@ type Parameters interface {
 
 // Tools are the programs that networks need.
 type Tools interface {
-	// Have reports whether they are installed; dhcp includes the programs for
-	// DHCP.
+	// Have reports whether the programs are installed. If dhcp is true, it also
+	// checks the programs for DHCP.
 	Have(dhcp bool) bool
-	// Install installs missing programs; it does nothing if none is missing.
+	// Install installs missing programs. It does nothing if none is missing.
 	Install(ctx context.Context, progress func(string)) error
 }
 
@@ -58,12 +58,13 @@ type Options struct {
 	Parameters Parameters
 	Guard      Guard
 	Tools      Tools
-	// Ends signals that a change awaiting confirmation has ended; nil: never.
+	// Ends signals that a change that awaited confirmation has ended. If nil,
+	// there are no such changes.
 	Ends <-chan struct{}
-	// Defaults are the policy until the host object is read.
+	// Defaults are the policy until the worker has read the host's record.
 	Defaults Policy
 	// PollInterval is the interval of polling kernel parameters and DHCP
-	// servers, which send no events; 0: 2 s.
+	// servers, which send no events. 0 means 2 s.
 	PollInterval time.Duration
 }
 
@@ -72,31 +73,36 @@ type Worker struct {
 	*reconcile.Frame
 	Options
 	policy Policy
-	// last is the state that earlier passes left, by its key; nil before the
-	// first pass. It tells the worker's own changes of the host from drift.
+	// last holds the parts of the host's state that earlier passes left, by
+	// key. It is nil before the first pass. With it the worker distinguishes
+	// drift from its own changes.
 	last map[string]kept
-	// idle: there are no networks, and nothing of ours is left on the host.
+	// idle is true if there are no networks and nothing of ours is left on the
+	// host.
 	idle bool
-	// failed holds the networks whose steps failed, by uid, and allNetworks.
+	// resumes counts the passes after which a DHCP client stayed paused.
+	resumes int
+	// failed holds the failures, by the network's uid or allNetworks.
 	failed reconcile.Failures
-	// notices are the notices shown now, shown those of the current pass.
+	// notices holds the notices of the last pass. shown collects the notices of
+	// the current pass.
 	notices, shown map[string]string
 
 	mu        sync.Mutex
-	unchanged func() bool   // reports whether parameters and servers are as the last pass left them; nil: there are none
+	unchanged func() bool   // reports whether parameters and servers are as the last pass left them, or nil if there are none
 	polls     chan struct{} // signals that unchanged was set
 }
 
-// New returns a worker; Run starts it.
+// New returns a worker. Run starts it.
 func New(c reconcile.Common, o Options) *Worker {
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	o.PollInterval = cmp.Or(o.PollInterval, 2*time.Second)
 	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, failed: reconcile.Failures{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
 }
 
-// Prepare sets ready networks that are not on the host, e.g. after a reboot, to
-// pending, so that no machine starts on them. It runs before any worker that
-// starts machines, and changes nothing on the host.
+// Prepare marks ready networks that the host does not have, e.g. after a
+// reboot, as pending, so that no machine starts on them. Call it before any
+// worker that starts machines. It changes nothing on the host.
 func (w *Worker) Prepare(ctx context.Context) error {
 	objects, _, err := w.Store.List(ctx, spec.KindNetwork)
 	if err != nil {
@@ -119,8 +125,8 @@ func (w *Worker) Prepare(ctx context.Context) error {
 	return errors.Join(blind, w.Write(ctx, writes))
 }
 
-// Run works until ctx ends. It returns an error if the watch on the store ends;
-// the supervisor then restarts it.
+// Run runs passes until ctx ends. It returns an error if the watch on the store
+// ends. The supervisor then starts Run again.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.Frame.Run(ctx, reconcile.Work{
 		Objects: "networks", Kinds: kinds(), Pass: w.converge,
@@ -139,23 +145,23 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // concerns reports whether a change of these objects requires a pass. The
-// worker's own writes do not.
+// worker's own writes require none.
 func (w *Worker) concerns(ctx context.Context, changed []state.ID) bool {
 	return len(changed) == 0 || slices.ContainsFunc(changed, func(id state.ID) bool { return id.Kind != spec.KindNetwork || !w.Own(ctx, id) })
 }
 
-// gather is the time to collect changes before a pass, since they come in
-// bursts.
+// gather is the delay of a pass after a change. Changes come in bursts, and
+// those within this time share one pass.
 const gather = 100 * time.Millisecond
 
-// follow turns the kernel's events into wake-ups.
+// follow wakes the worker for the kernel's events.
 func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
 	open := func(ctx context.Context) (<-chan hostnet.Wake, error) { return w.Links.Watch(ctx, topic) }
 	reconcile.Follow(ctx, w.Frame, open, func(hostnet.Wake) { w.SignalWithin(gather) })
 }
 
-// pollDrift polls for changes that send no events, i.e. of sysctls and DHCP
-// servers, and wakes the worker. It only reads a few files.
+// pollDrift polls for changes that send no events, i.e. changes of kernel
+// parameters and DHCP servers, and wakes the worker. It only reads a few files.
 func (w *Worker) pollDrift(ctx context.Context) {
 	tick := time.NewTicker(w.PollInterval)
 	defer tick.Stop()

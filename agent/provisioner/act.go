@@ -17,9 +17,9 @@ import (
 )
 
 // act starts the steps that are due and returns the time at which the next step
-// falls due. Each machine has its own goroutine, which carries out the
-// machine's steps in order. The steps that create wait until all removals of
-// this pass have ended.
+// falls due, or zero if there is none. Each machine has its own goroutine,
+// which carries out the machine's steps in order. Steps that create instances
+// wait until all removals of this pass have ended.
 func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudged map[string]bool, now time.Time) time.Time {
 	records := make(map[string]Desired, len(desired))
 	for _, d := range desired {
@@ -36,7 +36,7 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 	due := map[string][]Step{}
 	var order []string
 	for _, s := range steps {
-		if s.Held != "" || s.Action == ActionConflict {
+		if s.Held != "" || s.Waiting != "" || s.Action == ActionConflict {
 			continue
 		}
 		if until := w.pausedUntil(s.Machine, nudged, now); until.After(s.After) {
@@ -49,7 +49,7 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		if len(due[s.Machine]) == 0 {
 			order = append(order, s.Machine)
 		} else if due[s.Machine][0].UID != s.UID {
-			continue // another machine had this name: its steps run in a later pass
+			continue // an earlier machine of this name: its steps run in a later pass
 		}
 		due[s.Machine] = append(due[s.Machine], s)
 	}
@@ -76,15 +76,16 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 	return next
 }
 
-// operation carries out the steps of a machine in order. The first failure
-// ends it.
+// operation carries out the steps of a machine in order. It ends at the first
+// failure.
 type operation struct {
 	w        *Worker
 	d        Desired
 	steps    []Step
 	removing *removals
-	// mu guards the status against the driver's progress reports, which come from
-	// other goroutines. A report with an old phase is late and is dropped.
+	// mu guards the status, because other goroutines write the driver's progress
+	// into it. Each save or message raises phase, so that progress() can drop
+	// late reports of an earlier phase.
 	mu       sync.Mutex
 	phase    int
 	reported time.Time
@@ -97,8 +98,8 @@ type operation struct {
 func (o *operation) run(ctx context.Context) {
 	w := o.w
 	if slices.ContainsFunc(o.steps, func(s Step) bool { return s.Action == ActionStart }) {
-		// Set even if the start fails: the user wanted the machine to run during
-		// this boot of the host.
+		// Set Boot even if the start fails, because the user wanted the machine
+		// to run during this boot of the host.
 		o.d.Status.Boot = w.currentConfig().Host.Boot
 	}
 	removes := o.steps[0].removes()
@@ -134,7 +135,8 @@ func (o *operation) run(ctx context.Context) {
 	w.mu.Unlock()
 }
 
-// each carries out the steps in order and records the failure that ends it.
+// each carries out the steps in order. It stops at the first failure and
+// records it.
 func (o *operation) each(ctx context.Context) error {
 	for _, step := range o.steps {
 		began := o.w.Now()
@@ -197,8 +199,8 @@ func (o *operation) do(ctx context.Context, s Step) error {
 }
 
 // failed records the failure of a step in the machine's status and as an event.
-// While the agent stops it records nothing; the next start of the agent looks
-// at the machine again.
+// If the agent is stopping, failed records nothing, because the next agent
+// looks at the machine again.
 func (o *operation) failed(ctx context.Context, s Step, err error) {
 	if ctx.Err() != nil || errors.Is(err, errOvertaken) {
 		return
@@ -225,19 +227,22 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	if unsaved != nil {
 		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", unsaved)
 	}
-	if unsaved != nil || s.Action == ActionForget && len(s.Changes) == 0 { // a failure in the status does not delay such a step
+	if unsaved != nil || s.Action == ActionForget && len(s.Changes) == 0 { // the recorded failure does not delay such a step
 		w.pauseFor(s.Machine, err)
 	}
-	level := state.LevelWarn
+	e := o.newEvent(state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 	if o.d.Status.State == spec.MachineError {
-		level = state.LevelError
+		e.Level = state.LevelError
 	}
-	o.event(ctx, level, "Failed", string(s.Action)+": "+o.d.Status.Message)
+	if spec.ConditionOf(o.d.Status.Conditions, ConditionFailed).Reason == reasonRetrying {
+		e.Attempt, e.Limit, e.NextRetry = o.d.Status.Attempts.Count, config.StartRetries, o.d.Status.Attempts.NextRetry
+	}
+	w.Record(ctx, e)
 }
 
 // enter waits for a slot of the limiter. It returns errOvertaken if the
-// machine's declaration changed meanwhile. leave gives the slot back and may be
-// called at any time.
+// machine's declaration changed meanwhile. leaveSlot gives the slot back, and
+// does nothing if the operation has none.
 func (o *operation) enter(ctx context.Context) error {
 	if o.place {
 		return nil
@@ -263,9 +268,9 @@ func (o *operation) leaveSlot() {
 	}
 }
 
-// save writes the machine's status, relaxed: after a power cut the intent or the
-// instance itself shows a lost result. It also writes while the agent stops, so
-// that a known result is not lost.
+// save writes the machine's status. The write need not be durable, because after
+// a power cut the intent or the instance shows a lost result. save also writes
+// while the agent is stopping, so that a known result is not lost.
 func (o *operation) save(ctx context.Context) error {
 	ctx, cancel := reconcile.Outlasting(ctx)
 	defer cancel()
@@ -276,18 +281,22 @@ func (o *operation) save(ctx context.Context) error {
 }
 
 func (o *operation) event(ctx context.Context, level, reason, message string) {
+	o.w.Record(ctx, o.newEvent(level, reason, message))
+}
+
+func (o *operation) newEvent(level, reason, message string) state.Event {
 	e := state.Event{Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID, Level: level, Reason: reason, Message: message}
 	if o.d.UID == "" { // an orphan: no machine of this name exists
 		e.Object = state.ID{Kind: spec.KindContainerType, Name: string(o.w.Type)}
 		e.Message = "instance " + o.steps[0].Machine + ": " + message
 	}
-	o.w.Record(ctx, e)
+	return e
 }
 
 // progress returns a function that writes the driver's progress into the
-// machine's status. It drops reports that follow the last within
-// progressInterval, to spare the store, and reports that come after the
-// operation moved on.
+// machine's status. To spare the store, it drops a report that comes within
+// progressInterval after the last one. It also drops reports that come after
+// the operation has begun other work.
 func (o *operation) progress(ctx context.Context) containerbroker.Progress {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -324,7 +333,8 @@ func (o *operation) show(ctx context.Context, message string) {
 	o.w.Progress(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, *s))
 }
 
-// percentOf returns nil for a negative (unknown) percentage.
+// percentOf returns a pointer to percent, or nil if percent is negative
+// (unknown).
 func percentOf(percent int) *int {
 	if percent < 0 {
 		return nil

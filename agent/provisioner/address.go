@@ -6,15 +6,16 @@ import (
 	"hostler/agent/spec"
 )
 
-// firstAddressDelay is the shortest time between two looks for the address of a
-// running machine.
+// firstAddressDelay is the shortest delay that addressDelay returns for a
+// running machine without an address.
 const firstAddressDelay = time.Second
 
-// addressDelay returns the time until the next look for the addresses of
-// running machines that have none, e.g. machines with an image that waits for
-// no DHCP client. Every look costs the hypervisor work, so the delay grows with
-// the time since the start of the machine or worker, up to longest. It is 0 if
-// every running machine has an address.
+// addressDelay returns the delay until the worker next reads the addresses of
+// running machines whose status has none. A machine is ready before it has an
+// address if e.g. its image does not wait for its DHCP client. Each read costs
+// the hypervisor work, so the delay grows with the time since the start of the
+// machine or worker, up to longest. It is 0 if every running machine has an
+// address.
 func addressDelay(desired []Desired, begun, now time.Time, longest time.Duration) time.Duration {
 	soonest := time.Duration(0)
 	for _, d := range desired {

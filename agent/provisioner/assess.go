@@ -15,16 +15,17 @@ import (
 
 // The condition types of a machine.
 const (
-	// ConditionReady says that the instance has been usable since its last start.
+	// ConditionReady is true if the instance became usable after its last start.
 	ConditionReady = spec.ConditionReady
-	// ConditionFailed says that the last operation failed; its message is the
+	// ConditionFailed is true if the last operation failed. Its message is the
 	// error.
 	ConditionFailed = "Failed"
 )
 
 // assess returns the status of a machine without a running operation. It
-// derives the status from the record, the instance (nil: none) and the planned
-// steps. Assess is pure; now only dates changed conditions.
+// derives the status from the record, the instance (nil if there is none) and
+// the planned steps. It is a pure function and uses now only to date changed
+// conditions.
 func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
 	s := d.Status
 	inst = known(d, inst)
@@ -70,8 +71,8 @@ func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	return s
 }
 
-// hardwareOf returns the hardware of an instance, with its limits where it has
-// limits.
+// hardwareOf returns the hardware of an instance as limited by its settings, or
+// nil without an instance.
 func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 	if inst == nil {
 		return nil
@@ -79,7 +80,7 @@ func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk, RootUnlimited: inst.RootUnlimited}
 }
 
-// portsOf returns the host ends of an instance's NICs by the NIC's name.
+// portsOf returns the host's end of each NIC of an instance, by the NIC's name.
 func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 	if inst == nil || len(inst.Ports) == 0 {
 		return nil
@@ -91,8 +92,8 @@ func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 	return ports
 }
 
-// over says that a pending retry has nothing left to do: the step succeeded,
-// and only its result was not recorded.
+// over reports whether a pending retry has nothing left to do, because the step
+// succeeded and only its result was not recorded.
 func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) bool {
 	if s.Attempts.NextRetry == nil || inst == nil ||
 		slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" }) {
@@ -107,13 +108,14 @@ func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps
 	return false
 }
 
-// conflictGone says that the last conflict was found in the listing and is no
-// longer there. A conflict that an operation met has a time for its retry.
+// conflictGone reports whether the recorded failure is a conflict that a plan
+// found. The caller has found no conflict in the current plan, so that conflict
+// has ended. A conflict that an operation met has a time for its retry.
 func conflictGone(s spec.MachineStatus) bool {
 	return s.Attempts.ErrorKind == string(fault.Conflict) && s.Attempts.NextRetry == nil
 }
 
-// assessInstance sets state and message for a machine without a failure.
+// assessInstance sets State and Message for a machine without a failure.
 func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) {
 	s.Message = ""
 	switch {
@@ -147,6 +149,9 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	}
 	var needs []string
 	for _, step := range steps {
+		if step.Waiting != "" {
+			s.Message = "waiting for " + step.Waiting
+		}
 		if step.Held != "" {
 			needs = append(needs, "needs "+string(step.Impact)+": "+step.Detail)
 		}
@@ -156,8 +161,8 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	}
 }
 
-// assessUpToDate sets the condition UpToDate: false while a change is held or
-// a restart did not make it.
+// assessUpToDate sets the condition UpToDate. It is false while a change is
+// held or if a restart did not make a change.
 func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
@@ -186,21 +191,25 @@ func needsReason(i containerbroker.Impact) string {
 	return "Needs" + strings.ToUpper(word[:1]) + word[1:]
 }
 
-// onlyFirstBoot says that all changes are to data that the guest reads only on
-// its first boot (user-data).
+// onlyFirstBoot reports whether all changes concern user-data, which the guest
+// reads only on its first boot.
 func onlyFirstBoot(changes []containerbroker.Change) bool {
 	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Field != containerbroker.FieldUserData })
 }
 
 func dyingMessage(steps []Step) string {
+	if len(steps) > 0 && steps[0].Waiting != "" {
+		return "waiting for " + steps[0].Waiting
+	}
 	if len(steps) > 0 {
 		return steps[0].Detail
 	}
 	return "being removed"
 }
 
-// blind returns the status of a machine while the hypervisor does not answer:
-// state unknown, with no claim that the instance is gone.
+// blind returns the status of a machine while the hypervisor does not answer.
+// The state is unknown. The recorded instance stays, because nothing shows that
+// it is gone.
 func blind(d Desired, cause error) spec.MachineStatus {
 	s := d.Status
 	if d.Life != state.Alive || s.Instance == nil && s.State == spec.MachineError {
@@ -218,7 +227,7 @@ const (
 	reasonFailed   = "Failed"
 )
 
-// assessFailed sets state and message from the recorded failure.
+// assessFailed sets State and Message from the recorded failure.
 func assessFailed(s *spec.MachineStatus) {
 	c := spec.ConditionOf(s.Conditions, ConditionFailed)
 	if !c.Status {

@@ -48,10 +48,11 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 	return s, nil
 }
 
-// attach fills in the machine's NICs and disks and lists in Waiting the
-// networks and storage that are not ready. While Waiting is not empty, the
-// instance is neither created, started nor changed, because a missing NIC or
-// disk would look like a device to remove. takenAway gives the exceptions.
+// attach fills in the machine's NICs and disks. It adds the networks and
+// storage that are not ready to Waiting. While Waiting is not empty, the
+// instance is neither created, started nor changed, because the plan would
+// remove the NIC or disk that is not filled in. takenAway() lists the
+// exceptions.
 func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
@@ -71,7 +72,8 @@ func (s surroundings) attach(d *Desired) {
 		}
 		d.Machine.NICs = append(d.Machine.NICs, containerbroker.NIC{
 			Name: name, Bridge: is.Bridge, MAC: guest.MAC, MTU: is.MTU, Addresses: guest.Addresses,
-			// A guest without an address of ours uses DHCP on the bridge.
+			// A guest to which hostler gives no address uses DHCP on the
+			// bridge.
 			Static: !is.DHCP && len(guest.Addresses) > 0, Gateways: n.status.Gateways, Nameservers: n.status.Nameservers,
 			AcceptRA: len(is.Interfaces) > 0 && !hasIPv6(guest.Addresses), Router: nic.Router,
 		})
@@ -81,8 +83,8 @@ func (s surroundings) attach(d *Desired) {
 	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
 }
 
-// disks returns the disks that the machine declares and is offered, and the
-// storage that it is not offered.
+// disks returns the disks for the declared storage that is offered to the
+// machine. waiting lists the declared storage that is not offered yet.
 func (s surroundings) disks(d Desired) (disks []containerbroker.Disk, waiting []string) {
 	for _, a := range d.Record.Machine.Storage {
 		disk, status := diskOf(a), s.storage[a.Object()]
@@ -99,12 +101,12 @@ func (s surroundings) disks(d Desired) (disks []containerbroker.Disk, waiting []
 	return disks, waiting
 }
 
-// hasIPv6 reports whether an address is of IPv6.
+// hasIPv6 reports whether one of the addresses is an IPv6 address.
 func hasIPv6(addresses []string) bool {
 	return slices.ContainsFunc(addresses, func(a string) bool { return strings.Contains(a, ":") })
 }
 
-// diskOf returns the disk for an attachment, without its source.
+// diskOf returns the disk for an attachment. The caller sets the disk's source.
 func diskOf(a spec.Attachment) containerbroker.Disk {
 	disk := containerbroker.Disk{Name: diskName(a.Object()), Path: a.Path, ReadOnly: a.ReadOnly}
 	if a.Volume != "" {

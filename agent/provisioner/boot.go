@@ -9,13 +9,13 @@ import (
 	"hostler/containerbroker"
 )
 
-// notSeen is the message of a machine that the agent has not looked at since
-// the host started.
+// notSeen is the message of a machine whose instance the agent has not read
+// since the host started.
 const notSeen = "not checked yet since the host started"
 
-// Unseen returns the status of a machine after a boot of the host, until the
-// agent looks at its instance. The recorded state and addresses may no longer
-// hold.
+// Unseen returns the status that a machine has from a boot of the host until
+// the agent reads its instance. Until then the recorded state and addresses may
+// be wrong.
 func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 	if life != state.Alive || s.Instance == nil {
 		return s
@@ -25,8 +25,8 @@ func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 }
 
 // markBooted marks the machines whose instances the hypervisor started with the
-// host. Their recorded start time and readiness are from the former boot, so
-// markBooted resets both.
+// host. The start time and readiness in their status are from the former boot,
+// so markBooted resets both.
 func markBooted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
 	byUID := ownInstances(desired, instances, c.Owner())
 	boot := c.Host.Boot
@@ -47,7 +47,7 @@ func markBooted(desired []Desired, instances []containerbroker.Instance, c Confi
 	}
 }
 
-// recordBooted writes an event for each machine that was started with the host.
+// recordBooted writes an event for each machine that markBooted() marked.
 func (w *Worker) recordBooted(ctx context.Context, desired []Desired) {
 	for _, d := range desired {
 		if !d.Booted {
@@ -60,8 +60,8 @@ func (w *Worker) recordBooted(ctx context.Context, desired []Desired) {
 	}
 }
 
-// MarkNotAutostarted marks the machines that ran when the host went down and have autostart
-// false. They stay stopped until the user starts them or applies a changed
+// MarkNotAutostarted marks the machines with autostart false that ran when the host
+// went down. They stay stopped until the user starts them or applies a changed
 // declaration.
 func MarkNotAutostarted(desired []Desired, instances []containerbroker.Instance, owner Owner, boot string) {
 	byUID := ownInstances(desired, instances, owner)

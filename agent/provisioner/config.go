@@ -14,17 +14,19 @@ import (
 type Config struct {
 	Namespace              string
 	Lineage                spec.Lineage
+	Withheld               string // see spec.Recovery
 	Harvest                Harvest
 	Concurrency            int
 	StartRetries           int
 	RetryDelay             time.Duration
 	TransientRetryInterval time.Duration
-	// Pool is the storage pool for root disks; empty: the hypervisor's default.
+	// Pool is the storage pool for root disks. If empty, it is the hypervisor's
+	// default.
 	Pool  string
 	Guest cloudinit.Input // for every guest: proxies, mirrors, keys
 	Host  spec.HostFacts
-	// ReadersSeeConsoles allows console lines in messages and events, which every
-	// reader of the API sees.
+	// ReadersSeeConsoles permits console lines in messages and events. Every
+	// reader of the API sees those.
 	ReadersSeeConsoles bool
 }
 
@@ -36,7 +38,7 @@ func (c Config) Owner() Owner { return Owner{c.Namespace, c.Lineage} }
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config.WithoutProxyUsers()
 	return Config{
-		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(r.HarvestMode()), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
+		Namespace: c.Namespace, Lineage: r.Recovery.For(t), Withheld: r.Recovery.Withheld(t), Harvest: Harvest(r.HarvestMode()), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Input{
@@ -48,18 +50,19 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	}
 }
 
-// StampedRecord is the copy of a machine's record in its instance's stamp. It
-// suffices to restore the record after the store was lost.
+// StampedRecord is the copy of a machine's record in its instance's stamp.
+// After the loss of the store it suffices to restore the record.
 type StampedRecord struct {
 	// Name is the instance's name. An instance with another name is a copy that an
 	// operator made.
 	Name string `json:"name,omitempty"`
-	// MachineName is the machine's name if the machine was renamed; empty: Name.
+	// MachineName is the machine's name if the machine was renamed, else "".
 	MachineName string       `json:"machine-name,omitempty"`
 	Declaration string       `json:"declaration"`
 	Machine     spec.Machine `json:"machine"`
 	// Adopted, PowerOverride and GuestLost are copied from the record. GuestLost
-	// is also set if the user-data was left out for its size.
+	// is also true if this copy of the record lacks the user-data, because the
+	// user-data was too large for the stamp.
 	Adopted       bool  `json:"adopted,omitempty"`
 	PowerOverride *bool `json:"power-override,omitempty"`
 	GuestLost     bool  `json:"guest-lost,omitempty"`
@@ -73,12 +76,13 @@ func (s StampedRecord) MachineRecord() spec.MachineRecord {
 	}
 }
 
-// maxStampedRecord bounds the record in a stamp, in bytes. A larger record is
-// stamped without its user-data and with GuestLost set.
+// maxStampedRecord bounds the record in a stamp, in bytes. The copy of a larger
+// record lacks the user-data and has GuestLost set.
 const maxStampedRecord = 40 << 10
 
-// stampedImage returns the image in the stamp, from which the instance was
-// made, or else fallback. The declaration may name another image by now.
+// stampedImage returns the image from which the instance was created, as the
+// stamp records it. It returns fallback if the stamp names no image. The
+// declaration may name another image by now.
 func stampedImage(record, fallback string) string {
 	var stamped StampedRecord
 	if json.Unmarshal([]byte(record), &stamped) != nil || stamped.Machine.Image == "" {
@@ -98,7 +102,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		stamped.MachineName = d.Name
 	}
 	if made := d.Status.Instance; made != nil && made.Image != "" {
-		stamped.Machine.Image = made.Image // the image of its create; the declaration may have changed
+		stamped.Machine.Image = made.Image // the declaration may name another image since the create
 	}
 	guest := c.Guest
 	guest.Hostname = d.instanceName()
@@ -116,7 +120,8 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		KnownDisks: d.knownDisks(),
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
-		// Only the machine's declaration may ask to run the first boot again.
+		// Only the machine's declaration can request that the first boot runs
+		// again.
 		RerunFirstBoot: m.CloudInit.OnChange == spec.OnChangeRerun,
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"hostler/containerbroker"
 )
 
-// withConsole appends the console lines of an error to its text if readers see
-// consoles. Otherwise it names the command that shows them to permitted users,
-// because all readers see messages and events.
+// withConsole appends the console lines of an error to its text if open is
+// true. All readers of the API see the text. If they must not see consoles,
+// withConsole appends the command that shows the console to permitted users.
 func withConsole(err error, machine string, open bool) error {
 	lines := containerbroker.Console(err)
 	switch {

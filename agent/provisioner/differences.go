@@ -20,6 +20,7 @@ func (p *planner) differences(d Desired, inst *containerbroker.Instance) (live, 
 }
 
 // separating returns the differences between the instance and its declaration.
+// While the machine waits for an attachment, it returns takenAway() instead.
 func separating(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
 	if len(d.Waiting) > 0 {
 		return takenAway(d, *inst, diff)
@@ -34,8 +35,9 @@ func separating(d Desired, inst *containerbroker.Instance, diff func(containerbr
 	return changes
 }
 
-// recreateLeft says whether the instance still needs a recreate to match its
-// declaration. It is true if that is unknown, e.g. while storage is missing.
+// recreateLeft reports whether the instance still needs a recreate to match its
+// declaration. It returns true if this is unknown, e.g. while storage is
+// missing.
 func recreateLeft(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
 	return inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 ||
 		containerbroker.Worst(separating(d, inst, diff)) == containerbroker.ImpactRecreate

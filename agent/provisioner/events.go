@@ -10,9 +10,9 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// echo is the time after an operation of ours during which events on its
-// machine count as caused by it. Such events wake the worker but do not shorten
-// a retry's delay.
+// echo is the time after an operation of the worker during which an event on
+// the same machine counts as caused by the operation. Such events wake the
+// worker but do not shorten a retry's delay.
 const echo = 2 * time.Second
 
 // followEvents wakes the worker for the hypervisor's events.
@@ -26,9 +26,9 @@ func (w *Worker) followEvents(ctx context.Context, source containerbroker.EventS
 	}, w.nudge)
 }
 
-// nudge wakes the worker for an event: at once, or within gather if an
-// operation of ours just ended on the instance. It ignores events on busy
-// machines, since the end of their operation wakes the worker.
+// nudge wakes the worker for an event at once, or within the time gather if an
+// operation of the worker on the instance has just ended. It ignores events on
+// busy machines, since the end of their operation wakes the worker.
 func (w *Worker) nudge(e containerbroker.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,38 +45,38 @@ func (w *Worker) nudge(e containerbroker.Event) {
 	case e.Instance != "":
 		w.nudges.Add(e.Instance)
 	case strings.HasSuffix(e.Action, "-created"):
-		// A new image, pool or network may be the thing that a failed machine
-		// lacked.
+		// A machine may have failed because it lacked this new image, pool or
+		// network.
 		w.nudges.Add(nudgeWant)
 	}
 	w.Signal()
 }
 
-// gather is how long the ends of operations are collected into one pass while
-// others run. A pass costs the hypervisor more than the operations gain from an
-// earlier one.
+// gather is the delay before the pass that follows the end of an operation
+// while other operations run. Operations that end within this time share one
+// pass, because each pass makes the hypervisor list its instances, and the
+// operations can wait that long.
 const gather = 200 * time.Millisecond
 
-// gatherReady replaces gather for a machine that became ready: its status is
-// written, so that a pass has nothing to do for it.
+// gatherReady replaces gather for a machine that became ready. Its status is
+// already written, so a pass has nothing to do for the machine.
 const gatherReady = time.Second
 
-// lateEvents are the actions of events that report the success of an operation,
-// whose result is written already. For example, LXD sends "started" after it
-// has ended the operation.
+// lateEvents are the actions of events that report the success of an operation
+// after the worker has written its result. For example, LXD sends "started"
+// after it has ended the operation.
 var lateEvents = map[string]bool{"created": true, "started": true, "updated": true}
 
-// nudgeAll in the set of nudged machines stands for all of them.
+// nudgeAll in the set of nudged machines stands for all machines.
 const nudgeAll = "*"
 
-// nudgeWant in the set of nudged machines stands for all machines whose failure
-// may come from a missing image, pool or network; failures that need the
-// operator are excluded. Before a machine's name (e.g. "+web") it says that
+// nudgeWant in the set of nudged machines stands for all machines that may have
+// failed because an image, pool or network was missing. Failures that need the
+// operator are excluded. Before a machine's name (e.g. "+web") it means that
 // such an object appeared while the machine was busy. Most often the machine's
-// own operation made the object, so only an operation that failed with NotFound
-// is retried at once.
+// own operation made the object. Therefore the machine's next try is at once
+// only if its operation failed with NotFound.
 const nudgeWant = "+"
 
-// NudgeAll returns a set of nudges with which every pending retry is due at
-// once.
+// NudgeAll returns a set of nudges that makes every pending retry due at once.
 func NudgeAll() map[string]bool { return map[string]bool{nudgeAll: true} }

@@ -6,7 +6,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// fetch makes the image available to the hypervisor and returns its id there.
+// fetch makes the image available to the hypervisor and returns the image's id
+// in the hypervisor.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	o.show(ctx, "fetching image "+ref)
 	waitCtx, done := o.wait(ctx)
@@ -16,8 +17,8 @@ func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	case overtaken(waitCtx):
 		return "", errOvertaken
 	case fault.Is(err, fault.Forbidden):
-		// The agent may answer so because the machine was declared with another
-		// image meanwhile.
+		// The agent also refuses an image that the machine's declaration no longer
+		// names, so check whether the declaration changed.
 		if _, changed := o.stillWanted(ctx); changed != nil {
 			return "", changed
 		}

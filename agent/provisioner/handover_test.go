@@ -12,6 +12,7 @@ import (
 	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
 )
 
 // attachment writes the sources of a network's or storage object's attachments.
@@ -168,4 +169,81 @@ func TestOfferThatIsWithdrawnMeanwhile(t *testing.T) {
 	if s, _ := r.status("web"); !slices.Contains(s.Uses, "volume/one") || !slices.Equal(r.disks("web"), []string{"vol-one"}) {
 		t.Errorf("%+v, it has %v", s, r.disks("web"))
 	}
+}
+
+// A6, S23: nor does a machine get a NIC whose network changes while the machine
+// takes it. It then gets the NIC as it is offered next.
+func TestNetworkThatChangesMeanwhile(t *testing.T) {
+	r := newRig(t)
+	lan := func(bridge string, revision int64) {
+		n := spec.Network{Bridge: bridge}
+		status := spec.NetworkStatus{State: "ready", Applied: &n, Guests: map[string]spec.GuestAddress{"web/eth0": {MAC: "02:00:00:00:00:01"}}}
+		if bridge == "" {
+			status = spec.NetworkStatus{State: "pending"}
+		}
+		r.write(state.Write{
+			ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, Life: state.Alive, Revision: revision,
+			Spec: spec.Encode(spec.NetworkRecord{Network: n}), Status: spec.Encode(status),
+		})
+	}
+	lan("br-old", 0)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Networks = map[string]spec.NIC{"eth0": {Network: "lan"}} })
+	var withdrawn atomic.Bool
+	r.backend = badStore{Backend: r.store, write: func(w state.Write) error {
+		var s spec.MachineStatus
+		if w.Kind == spec.KindMachine && json.Unmarshal(w.Status, &s) == nil && slices.Contains(s.UsesNICs, "network/lan/eth0") && !withdrawn.Swap(true) {
+			lan("", state.AnyRevision)
+		}
+		return nil
+	}}
+	r.start()
+	r.eventually("the machine lets go", func() bool {
+		s, _ := r.status("web")
+		return withdrawn.Load() && s.UsesNICs != nil && len(s.UsesNICs) == 0
+	})
+	r.awaitPass()
+	if _, made := r.fake.Get("web"); made {
+		t.Error("the instance was made with it")
+	}
+	lan("br-new", state.AnyRevision)
+	r.awaitState("web", spec.MachineRunning)
+	if s, _ := r.status("web"); !slices.Contains(s.UsesNICs, "network/lan/eth0") {
+		t.Errorf("%+v", s)
+	}
+	r.declare("web")
+	r.eventually("the machine lets go", func() bool {
+		s, _ := r.status("web")
+		return len(s.UsesNICs) == 0 && s.State == spec.MachineRunning
+	})
+	inst, _ := r.fake.Get("web")
+	for _, c := range r.fake.Diff(containerbroker.Machine{Name: "web"}, inst) {
+		if _, is := containerbroker.NICOf(c.Field); is {
+			t.Errorf("the instance has %+v", c)
+		}
+	}
+}
+
+// S23: a machine does not take storage while the store refuses to write that it
+// uses it: the storage worker would not know.
+func TestUseThatCannotBeWritten(t *testing.T) {
+	r := newRig(t)
+	r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+	r.declare("web", storage("one"))
+	var refused, accepts atomic.Bool
+	r.backend = badStore{Backend: r.store, refuse: func(w state.Write) error {
+		var s spec.MachineStatus
+		if !accepts.Load() && w.Kind == spec.KindMachine && json.Unmarshal(w.Status, &s) == nil && slices.Contains(s.Uses, "volume/one") {
+			refused.Store(true)
+			return fault.New(fault.Conflict, "another write came first")
+		}
+		return nil
+	}}
+	r.start()
+	r.eventually("a refused write", refused.Load)
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.Create); n > 0 {
+		t.Errorf("%d creates without a word to the storage worker", n)
+	}
+	accepts.Store(true)
+	r.awaitState("web", spec.MachineRunning)
 }

@@ -1,10 +1,12 @@
-// Package provisioner keeps the machines of one container type as declared. It
-// reads all records and, in one bulk call, all instances, plans the steps in a
-// pure function, and carries them out through a broker.
+// Package provisioner makes the instances of one container type match the
+// declared machines. It reads all records and, in one call, all instances. It
+// plans the steps in a pure function and carries out the steps through a
+// broker.
 package provisioner
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"hostler/agent/spec"
@@ -15,9 +17,9 @@ import (
 // Harvest is the policy for instances that are no longer declared.
 type Harvest string
 
-// The harvest modes. HarvestDestroyed deletes the instances of machines that
-// were removed from their declaration. HarvestUnknown deletes orphans.
-// HarvestAll does both.
+// These are the harvest modes. HarvestDestroyed deletes the instances of
+// machines that were removed from their declaration. HarvestUnknown deletes
+// orphans. HarvestAll does both.
 const (
 	HarvestNone      Harvest = "none"
 	HarvestUnknown   Harvest = "unknown"
@@ -37,21 +39,21 @@ type Desired struct {
 	Generation int64
 	Record     spec.MachineRecord
 	Status     spec.MachineStatus
-	// Machine is the record resolved for the driver. Its stamp has no token, since
-	// every create attempt gets a new token.
+	// Machine is the record in the driver's form; see Config.Resolve. Its stamp
+	// has no token, since every create attempt gets a new token.
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
-	// NotAutostarted is set by MarkNotAutostarted.
+	// NotAutostarted is true if MarkNotAutostarted() marked the machine.
 	NotAutostarted bool
-	// Booted is set by markBooted.
+	// Booted is true if markBooted() marked the machine.
 	Booted bool
 }
 
 func (d Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }
 
-// wantsRunning returns the wanted power state: the last one set by hand (e.g.
-// with `hostler stop`), or else the declared one.
+// wantsRunning reports whether the instance should run. A power state that the
+// user set by hand (e.g. with `hostler stop`) overrides the declared one.
 func (d Desired) wantsRunning() bool {
 	if d.NotAutostarted {
 		return false
@@ -66,13 +68,14 @@ func (d Desired) wantsRunning() bool {
 // its name when the machine is renamed.
 func (d Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }
 
-// released says whether the instance outlives the record.
+// released reports whether the instance stays on the host after the removal of
+// its record.
 func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
-// allows says whether the user allowed changes of that impact. Permission for a
-// recreate ends with that recreate. Otherwise a change of the host's
-// configuration, e.g. another administrator's key, could cause a second
-// recreate without the user.
+// allows reports whether the user permitted changes of this impact. Permission
+// for a recreate ends with that recreate. Otherwise a later change of the
+// host's configuration, e.g. a new administrator's key, could cause a recreate
+// that the user did not permit.
 func (d Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
 		return true
@@ -80,39 +83,43 @@ func (d Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactRecreate && d.Status.ConsentUsed >= d.Generation {
 		return false
 	}
-	for _, a := range d.Record.Allow {
-		if a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Record.Allow, func(a string) bool {
+		return a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart
+	})
 }
 
 // Observed is the state of the hypervisor and the journal as read by one pass.
 type Observed struct {
-	// Complete is false if any part could not be read. Plan then returns no steps.
+	// Complete is false if any part could not be read. In this case Plan returns
+	// no steps.
 	Complete  bool
 	Instances []containerbroker.Instance
 	Intents   []state.Intent
 }
 
-// Policy holds the further inputs of a plan. It is a value, so that Plan stays
-// pure.
+// Policy holds the other inputs of a plan.
 type Policy struct {
+	// Type is the container type of the instances. Plan deletes no orphan that was
+	// made for a machine of another type.
+	Type      spec.ContainerType
 	Namespace string
 	Lineage   spec.Lineage
-	Harvest   Harvest
-	Now       time.Time
+	// Withheld names the event for which destructive steps wait, or is empty;
+	// see spec.Recovery.
+	Withheld string
+	Harvest  Harvest
+	Now      time.Time
 	// LongestDelay is the longest possible delay before a retry. A retry that lies
 	// further in the future is due at once, e.g. after a jump of the clock.
 	LongestDelay time.Duration
-	// Busy machines and instances have a running operation. Plan skips them.
+	// Busy holds the names of machines and instances with a running operation.
+	// Plan skips them.
 	Busy map[string]bool
-	// Nudged machines had an event that concerns them, so a pending retry is due
-	// at once.
+	// Nudged holds the names of machines with a new event. Their pending retries
+	// are due at once. See also nudgeAll and nudgeWant.
 	Nudged map[string]bool
-	// AssumeReady plans as if all networks and storage that machines wait for were
-	// ready. It serves to show the effect of a declaration, not to carry it out.
+	// AssumeReady makes Plan treat all networks and storage that machines wait for
+	// as ready. It is for plans that are only shown.
 	AssumeReady bool
 	Diff        func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
 }
@@ -122,15 +129,16 @@ func (p Policy) owner() Owner { return Owner{p.Namespace, p.Lineage} }
 // Action is the kind of a step.
 type Action string
 
-// The actions. A pass carries out all removals before it creates anything.
+// These are the actions. A pass carries out all removals before it creates
+// anything.
 const (
 	ActionDelete   Action = "delete"   // delete the instance, then the record
 	ActionHarvest  Action = "harvest"  // delete an instance without a record
-	ActionRelease  Action = "release"  // let the instance go, remove the record
-	ActionForget   Action = "forget"   // take volumes back, remove the record only
+	ActionRelease  Action = "release"  // remove the stamp and the record, keep the instance
+	ActionForget   Action = "forget"   // detach volumes, remove the record, keep the instance
 	ActionStop     Action = "stop"     // stop the instance
 	ActionRecord   Action = "record"   // record an instance found by its stamp
-	ActionUpdate   Action = "update"   // change the instance as it runs
+	ActionUpdate   Action = "update"   // change the instance without a restart
 	ActionRecreate Action = "recreate" // delete and create
 	ActionCreate   Action = "create"   // create, start, wait until ready
 	ActionStart    Action = "start"    // start, wait until ready
@@ -139,9 +147,10 @@ const (
 	ActionConflict Action = "conflict" // another instance has the machine's name, or a restart does not make a change
 )
 
-// actions is the table of the actions: the impact on a machine, unless the step
-// has another; whether the step belongs before all creates; whether it only
-// records or awaits a change that has already happened.
+// actions describes the actions. impact is the default impact on a machine.
+// removes is true for steps that remove something; a pass carries these out
+// before all creates. silent is true for steps that only record or await a
+// change that has already happened.
 var actions = map[Action]struct {
 	impact          containerbroker.Impact
 	removes, silent bool
@@ -161,32 +170,38 @@ var actions = map[Action]struct {
 	ActionConflict: {impact: containerbroker.ImpactNone},
 }
 
-// Known says whether the action exists.
+// Known reports whether the action exists.
 func (a Action) Known() bool { _, known := actions[a]; return known }
 
 // Step is a planned change to a machine or an orphan.
 type Step struct {
 	Action Action
-	// Machine names the record, or the instance for ActionHarvest.
+	// Machine is the machine's name. For ActionHarvest it is the instance's
+	// name.
 	Machine  string
 	UID      string
 	Impact   containerbroker.Impact
 	Changes  []containerbroker.Change
 	Detail   string
 	Instance *containerbroker.Instance
-	// Held is the option or the edit that the user must supply first, e.g.
-	// "--allow restart". A held step is only shown.
+	// Held names the option or the edit without which the step is not carried
+	// out, e.g. "--allow restart". A held step is only shown.
 	Held string
-	// Allow is the impact whose consent releases the held step, "" if none does.
+	// Waiting names the event for which the step waits, if the user need not act.
+	// A waiting step is only shown.
+	Waiting string
+	// Allow is the impact that the user must permit for the held step, or "" if
+	// no permission suffices.
 	Allow containerbroker.Impact
-	// DespiteFailure marks a step that is made although the machine's last failure waits for
-	// the operator. Its success does not clear that failure.
+	// DespiteFailure marks a step that is carried out although the machine's last
+	// failure waits for the operator. The step's success does not clear this
+	// failure.
 	DespiteFailure bool
-	// After is the earliest time for the step; zero: now.
+	// After is the earliest time for the step. Zero means now.
 	After time.Time
 }
 
-// step returns a step of the machine, with the impact of its action.
+// step returns a step of the machine with the default impact of action a.
 func (d Desired) step(a Action, inst *containerbroker.Instance, detail string) Step {
 	return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: actions[a].impact, Instance: inst, Detail: detail}
 }
@@ -198,17 +213,28 @@ func (d Desired) conflict(inst *containerbroker.Instance, held string) Step {
 	return s
 }
 
-// change returns a step that makes changes.
+// change returns a step of action a that makes the changes.
 func (d Desired) change(a Action, inst *containerbroker.Instance, changes []containerbroker.Change, detail string) Step {
 	s := d.step(a, inst, detail+fields(changes))
 	s.Changes = changes
 	return s
 }
 
-// removes says whether the step belongs before all creates.
+// removes reports whether the step removes something. A pass carries out such
+// steps before all creates.
 func (s Step) removes() bool { return actions[s.Action].removes }
 
-// Visible says whether the step changes something that the user would notice.
+// Destroys reports whether the step deletes an instance.
+func (s *Step) Destroys() bool {
+	return s.Impact == containerbroker.ImpactDestroy || s.Impact == containerbroker.ImpactRecreate
+}
+
+// Wait makes the step wait for the event that why names.
+func (s *Step) Wait(why string) { s.Waiting = why }
+
+// Visible reports whether plans show the step, because the user would notice
+// its effect. They do not show a harvest that waits for the recovery, because
+// the instance probably gets its record back.
 func (s Step) Visible() bool {
-	return !actions[s.Action].silent && (s.Action != ActionForget || len(s.Changes) > 0)
+	return !actions[s.Action].silent && (s.Action != ActionForget || len(s.Changes) > 0) && (s.Action != ActionHarvest || s.Waiting == "")
 }

@@ -3,7 +3,6 @@ package provisioner
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,9 +13,9 @@ import (
 )
 
 // observe reads all records of the type and, in one call, all instances. It
-// returns all of them or an error. If the hypervisor does not answer, observe
-// also writes that into the status of every machine.
-func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed, error) {
+// returns either all of them or an error. If the hypervisor does not answer,
+// observe also says so in the status of every machine that is not in busy.
+func (w *Worker) observe(ctx context.Context, detail bool, busy map[string]bool) ([]Desired, Observed, error) {
 	objects, _, err := w.Store.List(ctx, w.kinds()...)
 	if err != nil {
 		return nil, Observed{}, fmt.Errorf("cannot read the declared machines: %w", err)
@@ -35,7 +34,7 @@ func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed,
 	instances, err := w.Broker.List(ctx, detail)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.goBlind(ctx, desired, err)
+			w.goBlind(ctx, desired, busy, err)
 		}
 		return nil, Observed{}, err
 	}
@@ -48,9 +47,9 @@ func (w *Worker) kinds() []string {
 	return []string{spec.KindMachine, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 }
 
-// Decode reads the machines of a type out of a list of objects. A single
-// unreadable record fails the whole call, because a plan from partial data
-// could delete instances.
+// Decode decodes the machines of a type from a list of objects. A single
+// unreadable record makes Decode fail, because a plan from partial data could
+// delete instances.
 func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {
 	around, err := surroundingsOf(objects)
 	if err != nil {
@@ -75,11 +74,12 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 	return desired, nil
 }
 
-// goBlind writes into the statuses that the hypervisor does not answer.
-func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
+// goBlind says in the status of every machine that the hypervisor does not
+// answer. It leaves out the machines that were busy before desired was read: an
+// operation that has ended since wrote a newer status, e.g. the new instance.
+func (w *Worker) goBlind(ctx context.Context, desired []Desired, busy map[string]bool, cause error) {
 	w.mu.Lock()
 	w.blind = true
-	busy := maps.Clone(w.busy)
 	w.mu.Unlock()
 	var writes reconcile.Batch
 	for _, d := range desired {
@@ -92,8 +92,8 @@ func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
 	}
 }
 
-// seeAgain nudges all machines when the hypervisor answers again, so that
-// operations that failed meanwhile are retried at once.
+// seeAgain nudges all machines if the hypervisor did not answer before.
+// Operations that failed meanwhile are then retried at once.
 func (w *Worker) seeAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,8 @@ func (w *Worker) seeAgain() {
 }
 
 // writeStatuses updates the status of every machine that is not busy, in one
-// call. It returns the machines, by uid, that take storage; see confirm.
+// call. It returns, by uid, the machines that begin to use storage or NICs in
+// this pass; see confirm().
 func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) (taking map[string]Desired, err error) {
 	taking = map[string]Desired{}
 	instances := ownInstances(desired, observed.Instances, w.currentConfig().Owner())
@@ -123,8 +124,8 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		status := assess(*d, inst, byUID[d.UID], now)
 		status.RestartedFor = pendingRestart(*d, inst, status.RestartedFor, w.Differ.Diff)
 		status.FailedStep = remainingFailure(*d, inst, status.FailedStep, w.Differ.Diff)
-		status.Uses = uses(*d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
-		if slices.ContainsFunc(status.Uses, func(object string) bool { return !d.Status.InUse(object) }) {
+		status.Uses, status.UsesNICs = uses(*d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
+		if slices.ContainsFunc(slices.Concat(status.Uses, status.UsesNICs), func(object string) bool { return !d.Status.InUse(object) }) {
 			taking[d.UID] = *d
 		}
 		if status.ConsentUsed < d.Generation && !recreateLeft(*d, inst, w.Differ.Diff) {
@@ -138,10 +139,16 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		}
 		before := any(d.Status)
 		if d.Booted {
-			before = nil // d.Status is no longer as in the store
+			before = nil // markBooted() has changed d.Status since the read
 		}
 		writes.Status(d.id(), d.UID, before, status)
 		d.Status = status
 	}
+	w.mu.Lock()
+	clear(w.wrote)
+	for _, write := range writes {
+		w.wrote[write.Name] = w.Now()
+	}
+	w.mu.Unlock()
 	return taking, w.Write(ctx, writes)
 }

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// stopTimeout is how long an instance may take to shut down.
+	// stopTimeout is the time that an instance has to shut down.
 	stopTimeout = 30 * time.Second
 	// opTimeout bounds one request to the hypervisor.
 	opTimeout = 10 * time.Minute
-	// lostRequest is the age at which a create without an instance counts as a
-	// request that never reached the hypervisor.
+	// lostRequest is the age from which the intent of a create without an
+	// instance shows that the request never reached the hypervisor.
 	lostRequest = 2 * opTimeout
-	// readyTimeout bounds the wait until an instance is usable; a first boot that
+	// readyTimeout bounds the wait until an instance is usable. A first boot that
 	// installs packages takes minutes.
 	readyTimeout = 15 * time.Minute
 )
 
-// create creates the instance and starts it if the machine wants to run. It
-// writes the intent durably before the request and removes it after the result
-// is recorded.
+// create creates the instance and starts it if the machine should run. It
+// writes an intent durably before the request and removes the intent after it
+// has recorded the result.
 func (o *operation) create(ctx context.Context) error {
 	w, ref := o.w, o.d.Record.Machine.Image
 	image, err := o.fetch(ctx, ref)
@@ -55,11 +55,11 @@ func (o *operation) create(ctx context.Context) error {
 		return err
 	}
 	if err := w.Store.Begin(ctx, intent); err != nil {
-		return fmt.Errorf("cannot write the intent to create: %w", err)
+		return fmt.Errorf("cannot begin to create the instance: %w", err)
 	}
 	m := o.d.Machine
-	// The pool is fixed at the create; a later configuration does not move the
-	// root disk.
+	// The create fixes the pool. A later configuration does not move the root
+	// disk.
 	m.ImageID, m.Stamp.Token, m.Pool = image, token, w.currentConfig().Pool
 	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -70,8 +70,9 @@ func (o *operation) create(ctx context.Context) error {
 		return err
 	}
 	if err := o.made(ctx, token, ref, image); err != nil {
-		// Delete the unrecorded instance at once; it has never run. If that fails
-		// too, the open intent lets a later pass find the instance by its stamp.
+		// Delete the unrecorded instance at once, since it has never run. If the
+		// deletion fails too, the open intent lets a later pass find the instance
+		// by its stamp.
 		if undo := w.Broker.Delete(context.WithoutCancel(opCtx), m.Name, m.Stamp); undo != nil {
 			return fmt.Errorf("cannot record the new instance: %w (and cannot remove it: %v)", err, undo)
 		}
@@ -87,7 +88,8 @@ func (o *operation) create(ctx context.Context) error {
 	return o.start(ctx)
 }
 
-// made records the machine's instance and closes its intents.
+// made records the machine's new instance in the status and closes the
+// machine's intents.
 func (o *operation) made(ctx context.Context, token, ref, image string) error {
 	o.d.Status.Instance = &spec.InstanceInfo{Name: o.d.Name, Token: token, Image: ref, ImageID: image, Created: o.w.Now()}
 	o.d.Status.StartedAt, o.d.Status.Deaths = nil, 0
@@ -99,8 +101,7 @@ func (o *operation) made(ctx context.Context, token, ref, image string) error {
 	return o.closeIntents(ctx, o.w.Now())
 }
 
-// closeIntents removes the intents of the machine's uid that began no later
-// than by.
+// closeIntents removes the machine's intents that began at by or earlier.
 func (o *operation) closeIntents(ctx context.Context, by time.Time) error {
 	intents, err := o.w.Store.Intents(ctx)
 	if err != nil {
@@ -115,13 +116,10 @@ func (o *operation) closeIntents(ctx context.Context, by time.Time) error {
 	if len(tokens) == 0 {
 		return nil
 	}
-	if err := o.w.Store.End(ctx, tokens...); err != nil {
-		return fmt.Errorf("cannot close the journal's intents: %w", err)
-	}
-	return nil
+	return fault.Explain(o.w.Store.End(ctx, tokens...), "cannot close the journal's intents")
 }
 
-// record writes an instance that an earlier attempt created into the status.
+// record records in the status the instance that an earlier attempt created.
 func (o *operation) record(ctx context.Context, s Step) error {
 	if err := o.made(ctx, s.Instance.Stamp.Token, stampedImage(s.Instance.Stamp.Record, o.d.Record.Machine.Image), s.Instance.ImageID); err != nil {
 		return err
@@ -139,8 +137,9 @@ func (o *operation) start(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-// power starts or restarts the instance. It records the time and counts the
-// deaths soon after a start, from which deathPause derives a growing delay.
+// power starts or restarts the instance. It records the time of the start. It
+// also counts how often the instance died soon after a start, because
+// deathPause() delays the next start accordingly.
 func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -169,12 +168,12 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	return o.save(ctx)
 }
 
-// quickDeath is the running time below which a death counts as caused by the
-// start.
+// quickDeath is the running time below which the end of an instance counts as a
+// death soon after its start.
 const quickDeath = 10 * time.Second
 
-// ready waits until the instance is usable. It gives its slot back for the
-// wait.
+// ready waits until the instance is usable. It gives back the operation's slot
+// before the wait.
 func (o *operation) ready(ctx context.Context) error {
 	o.leaveSlot()
 	s := &o.d.Status
@@ -203,7 +202,7 @@ func (o *operation) ready(ctx context.Context) error {
 	clearFailure(s)
 	setReady(s, true, "Usable", detail, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
-	if s.RestartedFor != nil { // the next pass checks whether the restart made the changes
+	if s.RestartedFor != nil { // the next pass looks whether the restart made the changes
 		s.State, s.Message = spec.MachineProvisioning, "checking the changes"
 	}
 	s.ObservedGeneration = o.d.Generation
@@ -236,7 +235,8 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if o.d.Status.Instance != nil {
 		m.Stamp.Token = o.d.Status.Instance.Token
 	}
-	// The stamp holds the record's revision, which a power cut must not take back.
+	// The stamp holds the record's revision, so the store must not lose this
+	// revision in a power cut.
 	if err := o.w.Store.Sync(ctx); err != nil {
 		return fmt.Errorf("cannot write the store: %w", err)
 	}
@@ -256,7 +256,7 @@ func (o *operation) update(ctx context.Context, s Step) error {
 }
 
 // recreate deletes the instance and creates it again. It fetches the image
-// before the deletion, so that a missing image leaves the instance intact.
+// first, so that the instance stays if the image is missing.
 func (o *operation) recreate(ctx context.Context, s Step) error {
 	if _, err := o.fetch(ctx, o.d.Record.Machine.Image); err != nil {
 		return err
@@ -295,27 +295,6 @@ func (o *operation) remove(ctx context.Context, stamp containerbroker.Stamp, nam
 	return failpoint.Hit(failpoint.LXDDeletedNotRecorded)
 }
 
-// harvest deletes an orphan. The plan read the records before the instances,
-// and the operation may have waited for a slot since, so harvest reads the
-// records again: the user may have adopted the instance meanwhile.
-func (o *operation) harvest(ctx context.Context, s Step) error {
-	if err := o.enter(ctx); err != nil {
-		return err
-	}
-	machines, _, err := o.w.Store.List(ctx, spec.KindMachine)
-	if err != nil {
-		return fmt.Errorf("cannot read the declared machines: %w", err)
-	}
-	if slices.ContainsFunc(machines, func(m state.Object) bool { return m.UID == s.UID }) {
-		return errOvertaken
-	}
-	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
-		return err
-	}
-	o.event(ctx, state.LevelInfo, "Harvested", s.Detail)
-	return nil
-}
-
 // forget removes the record, unless the machine was declared again meanwhile.
 func (o *operation) forget(ctx context.Context) error {
 	found, err := o.stillWanted(ctx)
@@ -325,7 +304,7 @@ func (o *operation) forget(ctx context.Context) error {
 	err = o.w.Put(ctx, state.Write{ID: found.ID, UID: found.UID, Revision: found.Revision, Delete: true})
 	switch {
 	case fault.Is(err, fault.Conflict):
-		return errOvertaken // written since the read; the next pass plans for it
+		return errOvertaken // the record has changed since the read, so the next pass plans again
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return fmt.Errorf("cannot remove the record: %w", err)
 	}

@@ -11,7 +11,7 @@ type Owner struct {
 	Lineage   spec.Lineage
 }
 
-// origin returns the origin of an instance's mark. ours is false for instances
+// origin returns the origin of an instance's stamp. ours is false for instances
 // without a stamp or with another namespace.
 func (o Owner) origin(i containerbroker.Instance) (origin spec.Origin, ours bool) {
 	if i.Stamp == nil || i.Stamp.Namespace != o.Namespace {
@@ -20,20 +20,22 @@ func (o Owner) origin(i containerbroker.Instance) (origin spec.Origin, ours bool
 	return o.Lineage.Of(i.Stamp.Store), true
 }
 
-// Owns says whether this store or a former store stamped the instance.
+// Owns reports whether the instance has the stamp of this store or of a former
+// store of this agent.
 func (o Owner) Owns(i containerbroker.Instance) bool {
 	origin, ours := o.origin(i)
 	return ours && origin != spec.OriginAnother
 }
 
-// Newer says whether an instance proves that the store is an older copy.
+// Newer reports whether the instance's stamp proves that the store is an older
+// copy.
 func (o Owner) Newer(i containerbroker.Instance) bool {
 	origin, ours := o.origin(i)
 	return ours && origin == spec.OriginNewer
 }
 
-// OfAnother returns the instances of the namespace with another store's stamp.
-// The agent leaves them alone until `hostler adopt`.
+// OfAnother returns the instances with this namespace and another store's
+// stamp. The agent does not touch these instances until `hostler adopt`.
 func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker.Instance {
 	var found []containerbroker.Instance
 	for _, i := range instances {
@@ -44,9 +46,9 @@ func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker
 	return found
 }
 
-// ownInstances returns the instance of each machine, by uid. It leaves out copies that
-// a user made of an instance: a copy bears the same stamp, but has another name
-// and is younger than the instance.
+// ownInstances returns the instance of each machine, by uid. It leaves out a copy
+// that a user made of an instance. The copy has the same stamp, but another name,
+// and is younger.
 func ownInstances(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
 	records := make(map[string]*Desired, len(desired))
 	for i := range desired {

@@ -13,14 +13,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// intentGrace is how long the removal of a machine waits for a create that
-// began before a crash and is not in the listing. The hypervisor records the
-// instance within milliseconds of the request. A complete listing without the
-// instance after this time therefore means that the request never arrived.
+// intentGrace is the time for which the removal of a machine waits for the
+// instance of a create that began before a crash. The hypervisor records an
+// instance within milliseconds of the request. If a listing after this time
+// lacks the instance, the request never arrived.
 const intentGrace = 5 * time.Second
 
-// arrival returns until when an instance may arrive whose create was begun; zero:
-// none may.
+// arrival returns the time until which an instance of the machine may still
+// appear from a create that has begun. It returns zero if none can appear.
 func arrival(intents []state.Intent, uid string, now time.Time) (until time.Time) {
 	for _, in := range intents {
 		if due := in.Began.Add(intentGrace); in.UID == uid && due.After(until) && reconcile.Pending(due, now, intentGrace) {
@@ -30,9 +30,9 @@ func arrival(intents []state.Intent, uid string, now time.Time) (until time.Time
 	return until
 }
 
-// Plan returns the steps from observed to desired, in the order of their
-// execution. It is pure. If all its steps succeed, the next plan is empty. From
-// an incomplete observation it plans nothing.
+// Plan returns the steps that turn observed into desired, in the order of their
+// execution. It is a pure function. If all steps succeed, the next plan is
+// empty. From an incomplete observation Plan plans nothing.
 func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 	if !observed.Complete {
 		return nil
@@ -59,7 +59,7 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 		}
 		return strings.Compare(a.Machine, b.Machine)
 	})
-	return steps
+	return reconcile.Withhold(policy.Withheld, steps)
 }
 
 // planner indexes one observation.
@@ -132,8 +132,8 @@ func (p *planner) alive(d Desired) []Step {
 	return steps
 }
 
-// conflict returns a held step that names the owner of the instance with the
-// machine's name.
+// conflict returns a held step for a machine whose instance's name is taken by
+// the instance other. The step says who owns other and how to free the name.
 func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 	held := fmt.Sprintf("an instance named %q exists that hostler did not make: rename it, or take it over with `hostler adopt %s/%s`",
 		other.Name, d.Record.Machine.Type, other.Name)
@@ -143,6 +143,9 @@ func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 	case other.Stamp != nil && !p.policy.owner().Owns(*other):
 		held = fmt.Sprintf("an instance named %q has the stamp of another store: take it over with `hostler adopt %s/%s`, "+
 			"or, if another agent uses this namespace too, give one of the agents another namespace", other.Name, d.Record.Machine.Type, other.Name)
+	case other.Stamp != nil && MadeAs(*other, d.Record.Machine.Type) != "":
+		held = fmt.Sprintf("an instance named %q was made for a machine of type %s: take it over with `hostler adopt %s/%s`, or delete it with the hypervisor's tools",
+			other.Name, MadeAs(*other, d.Record.Machine.Type), d.Record.Machine.Type, other.Name)
 	case other.Stamp != nil && p.policy.Lineage.Of(other.Stamp.Store) != spec.OriginOurs:
 		held = fmt.Sprintf("an instance named %q was made after this store was copied: take it over with `hostler adopt %s/%s`",
 			other.Name, d.Record.Machine.Type, other.Name)
@@ -153,8 +156,9 @@ func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 	return d.conflict(other, held)
 }
 
-// strangeToken returns a message if the agent did not create the instance with
-// the machine's uid: its token is neither recorded nor in an open intent.
+// strangeToken returns a message if the agent did not create inst, which has
+// the machine's uid. In this case the instance's token is neither in the status
+// nor in an open intent. Otherwise strangeToken returns "".
 func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string {
 	if d.Status.Instance != nil && d.Status.Instance.Token == inst.Stamp.Token {
 		return ""
@@ -168,18 +172,19 @@ func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string
 		inst.Name, d.Record.Machine.Type, inst.Name)
 }
 
-// gate says whether a step for d may be made, and its earliest time.
+// gate decides whether the failures of d permit a step. If so, open is true,
+// and after is the earliest time for the step.
 func (p *planner) gate(d Desired) (open bool, after time.Time) {
 	attempts := d.Status.Attempts
 	kind := fault.Kind(attempts.ErrorKind)
-	over := kind == fault.Conflict && attempts.NextRetry == nil // a conflict that has ended blocks nothing
+	over := kind == fault.Conflict && attempts.NextRetry == nil // the conflict has ended
 	if d.Status.ObservedGeneration < d.Generation || p.nudged(d) || p.wantEnded(d, kind) || over {
 		return true, time.Time{}
 	}
 	return reconcile.Gate(attempts, p.policy.Now, p.policy.LongestDelay)
 }
 
-// absent plans the create.
+// absent plans for a machine without an instance.
 func (p *planner) absent(d Desired) []Step {
 	open, after := p.gate(d)
 	if !open || len(d.Waiting) > 0 && !p.policy.AssumeReady {
@@ -235,7 +240,7 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// held returns the changes that wait for the user's permission, as held steps.
+// held returns held steps for the changes that wait for the user's permission.
 func (p *planner) held(d Desired, inst *containerbroker.Instance) []Step {
 	_, restart, recreate := p.differences(d, inst)
 	var steps []Step
@@ -291,8 +296,8 @@ func fields(changes []containerbroker.Change) string {
 	return strings.Join(names, ", ")
 }
 
-// wantEnded says whether an object appeared whose absence may have caused d's
-// failure.
+// wantEnded reports whether a new image, pool or network may have ended the
+// cause of d's failure.
 func (p *planner) wantEnded(d Desired, kind fault.Kind) bool {
 	return p.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
 		p.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound

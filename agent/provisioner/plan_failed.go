@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// start plans the start of an instance. If the instance keeps dying soon after
-// its start, the step waits for deathPause.
+// start plans the start of an instance. If the instance died soon after its
+// last starts, the step waits for deathPause().
 func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
 	s := d.step(ActionStart, inst, "declared as running")
 	if at := d.Status.StartedAt; at != nil {
@@ -24,8 +24,8 @@ func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
 	return s
 }
 
-// planFailed plans for a machine whose last failure waits for the operator. It still
-// corrects drift, except with the step that failed.
+// planFailed plans for a machine whose last failure waits for the operator. It
+// still corrects drift, but does not repeat the step that failed.
 func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 	steps := p.held(d, inst)
 	if d.Status.Instance == nil {
@@ -34,7 +34,7 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 	stopped := inst.Status == containerbroker.StatusStopped
 	live, _, _ := p.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
-		// Before the start, only NICs and disks are updated, because their old host
+		// Update only NICs and disks before the start, because their old host
 		// devices may belong to another machine by now. The other changes follow
 		// once the instance runs.
 		start := p.start(d, inst)
@@ -60,7 +60,7 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// isDevice says whether a change concerns a NIC or a disk.
+// isDevice reports whether a change concerns a NIC or a disk.
 func isDevice(c containerbroker.Change) bool {
 	return containerbroker.IsDevice(c.Field) || c.Field == containerbroker.FieldNetworkConfig
 }
@@ -73,9 +73,9 @@ func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
 	return failed != nil && slices.Contains(failed.Fields, c.Field)
 }
 
-// remainingFailure returns the failed step, reduced to the fields that still
-// differ. A field that the instance has by now may drift later and is then
-// corrected again.
+// remainingFailure returns the failed step with only those fields that still
+// differ. A field that no longer differs may drift later and is then corrected
+// again.
 func remainingFailure(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
 	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
 		return failed
@@ -87,9 +87,9 @@ func remainingFailure(d Desired, inst *containerbroker.Instance, failed *spec.Fa
 	return &spec.FailedStep{Action: failed.Action, Fields: left}
 }
 
-// recordLaterFailure records the failure of a step with DespiteFailure
-// set. The earlier failure stays in the status. The step is retried after a
-// pause, except if the new failure also needs the operator.
+// recordLaterFailure records the failure of a step with DespiteFailure set. The
+// earlier failure stays in the status. A later pass tries the step again after
+// a pause, unless the new failure also needs the operator.
 func (o *operation) recordLaterFailure(ctx context.Context, s Step, err error) {
 	o.w.pauseFor(s.Machine, err)
 	o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())

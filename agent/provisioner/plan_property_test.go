@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
 )
@@ -43,11 +44,11 @@ func drawPlanInput(t *rapid.T) ([]Desired, Observed, Policy) {
 		}
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "strangers") {
-		change := rapid.SampledFrom([]func(*containerbroker.Instance){foreign, stopped}).Draw(t, "stranger")
+		change := rapid.SampledFrom([]func(*containerbroker.Instance){foreign, stopped, madeAs(spec.KVM)}).Draw(t, "stranger")
 		o.Instances = append(o.Instances, instance(fmt.Sprintf("x%d", i), change))
 	}
 	return desired, o, Policy{
-		Namespace: ns, Now: t0, Diff: noDiff,
+		Type: spec.LXD, Namespace: ns, Now: t0, Diff: noDiff,
 		Harvest: rapid.SampledFrom([]Harvest{HarvestNone, HarvestUnknown, HarvestDestroyed, HarvestAll}).Draw(t, "harvest"),
 	}
 }
@@ -126,6 +127,8 @@ func TestPlanIsSafe(t *testing.T) {
 			}
 			if s.Held == "" && (s.Action == ActionDelete || s.Action == ActionHarvest) {
 				switch {
+				case s.Action == ActionHarvest && MadeAs(*s.Instance, policy.Type) != "":
+					t.Fatalf("%s takes an instance of another type", s.Machine)
 				case s.Action == ActionHarvest && !policy.Harvest.unknown(), s.Action == ActionDelete && !policy.Harvest.destroyed():
 					t.Fatalf("%s %s in harvest mode %s", s.Action, s.Machine, policy.Harvest)
 				}

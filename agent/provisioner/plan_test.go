@@ -69,6 +69,13 @@ func begun(name string) []state.Intent {
 }
 func foreign(i *containerbroker.Instance) { i.Stamp = nil }
 
+// madeAs stamps the instance with the record of a machine of the type.
+func madeAs(t spec.ContainerType) func(*containerbroker.Instance) {
+	return func(i *containerbroker.Instance) {
+		i.Stamp.Record = string(spec.Encode(StampedRecord{Name: i.Name, Machine: spec.Machine{Type: t}}))
+	}
+}
+
 // copied returns a later copy of web, made by the user.
 func copied(name string) containerbroker.Instance {
 	return instance("web", stopped, func(i *containerbroker.Instance) { i.Name, i.Created = name, t0.Add(time.Hour) })
@@ -284,6 +291,11 @@ func TestClassification(t *testing.T) {
 			instance("old", foreign),
 			instance("other", func(i *containerbroker.Instance) { i.Stamp.Namespace = "another" }),
 		}, policy: Policy{Harvest: HarvestAll}},
+		{
+			name:      "P24 instances of another container type are not harvested",
+			instances: []containerbroker.Instance{instance("old", madeAs(spec.KVM)), instance("own", madeAs(spec.LXD)), instance("web", madeAs("later"))},
+			policy:    Policy{Harvest: HarvestAll}, want: []string{"harvest own"},
+		},
 		{name: "P25 P27 dead and already gone", desired: []Desired{machine("web", provisioned, dying)}, want: []string{"forget web"}},
 		{
 			name: "P19 removals come first", desired: []Desired{machine("a"), machine("z", provisioned, dying)},
@@ -349,7 +361,7 @@ func TestClassification(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.policy
 			complete := p.Namespace != "blind"
-			p.Namespace, p.Now, p.LongestDelay = ns, t0, time.Minute
+			p.Type, p.Namespace, p.Now, p.LongestDelay = spec.LXD, ns, t0, time.Minute
 			if p.Harvest == "" {
 				p.Harvest = HarvestDestroyed
 			}

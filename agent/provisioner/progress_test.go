@@ -2,11 +2,13 @@ package provisioner_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
 )
 
@@ -55,6 +57,12 @@ func TestRetriesWaitForTheirDelay(t *testing.T) {
 	if next == nil || next.Before(began.Add(time.Hour)) || next.After(time.Now().Add(75*time.Minute)) {
 		t.Errorf("next retry %v", next)
 	}
+	r.eventually("the event", func() bool {
+		events, err := r.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindMachine, Name: "web"}})
+		return err == nil && slices.ContainsFunc(events, func(e state.Event) bool {
+			return strings.HasSuffix(e.Message, "not now") && e.Attempt == 1 && e.Limit == 7 && e.NextRetry != nil && e.NextRetry.Equal(*next)
+		})
+	})
 	if !strings.Contains(s.Message, "not now") || !strings.Contains(s.Message, "retry 1 of 7 in 1h") || r.fake.Calls(brokertest.Create) != 1 {
 		t.Errorf("message %q after %d creates", s.Message, r.fake.Calls(brokertest.Create))
 	}

@@ -12,9 +12,9 @@ func (d Desired) properties() containerbroker.Properties {
 		CPUs:     m.CPUs,
 		Memory:   int64(m.Memory),
 		RootDisk: int64(m.RootDisk),
-		// The agent itself starts a machine with storage, after attaching the
-		// storage. A machine that is declared as stopped does not start with the
-		// host either.
+		// A machine with storage must not start with the host, because the agent
+		// starts it after it has attached the storage. A stopped machine does
+		// not start with the host either.
 		Autostart:  m.WantsAutostart() && d.wantsRunning() && len(m.Storage) == 0,
 		Privileged: m.Privileged,
 		Nesting:    m.Nesting,

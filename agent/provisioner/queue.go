@@ -1,13 +1,13 @@
 package provisioner
 
-// maxQueued bounds the creates that have begun but wait for an image or a slot.
-// Each of them writes its progress to the store, which all workers share.
-// Further creates begin as the queue empties. Other operations are not counted,
-// so that e.g. a restart does not wait for a slow image.
+// maxQueued bounds the creates that have begun but wait for an image or a slot,
+// because each of them writes its progress to the shared store. Further creates
+// begin as the queue empties. Other operations are not counted, so that e.g. a
+// restart does not wait for a slow image.
 const maxQueued = 256
 
-// queueUp says whether an operation may begin. If not, it keeps the machine's
-// nudge for the next pass.
+// queueUp reports whether the operation can begin now, and adds a create to the
+// queue. If the queue is full, it keeps the machine's nudge for the next pass.
 func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
 	if a := o.steps[0].Action; a != ActionCreate && a != ActionRecreate {
 		return true
@@ -27,7 +27,8 @@ func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
 	return true
 }
 
-// leaveQueue removes an operation from the queue, when it gets a slot or ends.
+// leaveQueue removes an operation from the queue. The operation calls it when
+// it gets a slot or ends.
 func (w *Worker) leaveQueue(o *operation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,8 +37,8 @@ func (w *Worker) leaveQueue(o *operation) {
 	}
 	o.queued = false
 	w.queued--
-	// Wake the worker only at half the limit, because a pass looks at all
-	// machines.
+	// Wake the worker only when the queue is half empty, because a pass reads
+	// all machines.
 	if w.more && w.queued <= maxQueued/2 {
 		w.more = false
 		w.SignalWithin(gather)

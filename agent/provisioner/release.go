@@ -13,9 +13,9 @@ import (
 )
 
 // release detaches the instance's storage, removes its stamp and deletes the
-// record. The storage is detached because no record reserves it for the
-// instance any more. release uses the instance's own name, since the instance
-// may have been renamed by hand and another instance may bear the machine's
+// record. It detaches the storage because without the record nothing reserves
+// the storage for the instance. release uses the name of the found instance,
+// since a user may have renamed it and another instance may have the machine's
 // name.
 func (o *operation) release(ctx context.Context, s Step) error {
 	stamper, ok := o.w.Broker.(containerbroker.Stamper)
@@ -39,10 +39,10 @@ func (o *operation) release(ctx context.Context, s Step) error {
 	return o.forget(ctx)
 }
 
-// forgetSteps plans for a machine whose instance outlives its record. The instance
-// keeps everything except its volumes. It holds a volume by a device number,
-// and the kernel reuses that number for another volume once no attachment is
-// recorded.
+// forgetSteps plans the removal of a machine's record that leaves the instance as
+// it is, except that it detaches the volumes. The instance refers to a volume by a
+// device number. Once no attachment is recorded, the kernel may give this number
+// to another volume.
 func (p *planner) forgetSteps(d Desired, inst *containerbroker.Instance) []Step {
 	forget := d.step(ActionForget, inst, "the instance is kept unchanged (harvest "+string(p.policy.Harvest)+")")
 	if inst.Status == containerbroker.StatusHalfMade {

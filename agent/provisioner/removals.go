@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// removals tracks the removals of a pass. The creates of that pass wait for
-// them, so that leftovers of an earlier attempt are gone first.
+// removals tracks the removals of a pass. The creates of the same pass wait for
+// the removals, so that leftovers of an earlier attempt are gone first.
 type removals struct {
 	left sync.WaitGroup
 	gone chan struct{}
 }
 
-// removalsTimeout bounds that wait, so that a removal that hangs does not
-// hold up every machine.
+// removalsTimeout bounds the wait of the creates, so that a removal that hangs
+// does not delay every machine.
 const removalsTimeout = time.Minute
 
-// close ends the wait when the last removal has ended. The caller calls it
-// once, after it has added all removals.
+// close makes wait() return once the last removal has ended. The caller calls
+// close once, after it has added all removals.
 func (r *removals) close() {
 	go func() {
 		r.left.Wait()

@@ -27,10 +27,10 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 	return o.ready(ctx)
 }
 
-// updateBeforeRestart makes changes that no longer show as a difference once
-// made, although the instance runs without them until its restart. It first
-// records durably that a restart is owed, so that a later pass restarts the
-// instance if this operation is cut short.
+// updateBeforeRestart makes changes that take effect at the next restart. Once
+// made, such a change no longer shows as a difference. Therefore
+// updateBeforeRestart first records that a restart is owed. If this operation
+// is cut short, a later pass restarts the instance.
 func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 	return err
 }
 
-// resume lets a frozen instance run on. It is not a start, so an owed restart
+// resume lets a frozen instance run on. This is not a start, so an owed restart
 // stays owed.
 func (o *operation) resume(ctx context.Context) error {
 	if err := o.enter(ctx); err != nil {
@@ -66,8 +66,9 @@ func (o *operation) resume(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-// ineffectiveRestart returns a held step if a restart for these changes did not make them.
-// Without it, the instance would restart for ever.
+// ineffectiveRestart returns a held step and true if an earlier restart did not
+// make one of the changes. Without the held step, the instance would restart again
+// and again.
 func ineffectiveRestart(d Desired, inst *containerbroker.Instance, restart []containerbroker.Change) (Step, bool) {
 	made := d.Status.RestartedFor
 	if made == nil || made.Generation != d.Generation || d.Record.RestartRequest > d.Status.RestartsDone ||
@@ -80,7 +81,8 @@ func ineffectiveRestart(d Desired, inst *containerbroker.Instance, restart []con
 	return s, true
 }
 
-// restartedFor returns the note that the instance was restarted for changes.
+// restartedFor returns the note for the status that the instance was restarted
+// for changes. Without changes it returns the present note.
 func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFor {
 	if len(changes) == 0 {
 		return d.Status.RestartedFor
@@ -92,8 +94,8 @@ func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFo
 	return made
 }
 
-// pendingRestart returns the note while any of its changes is still missing,
-// else nil. A later change by hand then leads to a restart again.
+// pendingRestart returns made while any of its changes is still missing, else
+// nil. With nil, a later change by hand can cause a restart again.
 func pendingRestart(d Desired, inst *containerbroker.Instance, made *spec.RestartedFor, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.RestartedFor {
 	if made == nil || inst == nil || len(d.Waiting) > 0 {
 		return made
@@ -105,7 +107,7 @@ func pendingRestart(d Desired, inst *containerbroker.Instance, made *spec.Restar
 	return made
 }
 
-// anyOf says whether the note contains one of the changes.
+// anyOf reports whether made contains one of the changes.
 func anyOf(made *spec.RestartedFor, changes []containerbroker.Change) bool {
 	return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return slices.Contains(made.Fields, c.Field) })
 }

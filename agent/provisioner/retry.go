@@ -14,19 +14,19 @@ import (
 
 // RetryPolicy holds the delays for failed operations.
 type RetryPolicy struct {
-	// Retries is the number of attempts after the first; Delay precedes each of
-	// them.
+	// Retries is the number of attempts after the first. Delay is the time
+	// before each of these.
 	Retries int
 	Delay   time.Duration
-	// Interval lies between attempts once the retries are used up.
+	// Interval is the time between attempts once the retries are used up.
 	Interval time.Duration
 }
 
 // Fail records a failed operation in the machine's status. Transient errors are
 // retried after Delay until Retries are used up, and after Interval from then
-// on. Conflicts, which another process may end at any time, are retried after
-// Delay, doubling to Interval. All other errors wait for the operator, a
-// changed declaration or an event about the machine.
+// on. Conflicts are retried after Delay, which doubles up to Interval, because
+// another process may end a conflict at any time. All other errors wait for the
+// operator, a changed declaration or an event about the machine.
 func Fail(s *spec.MachineStatus, uid string, err error, p RetryPolicy, now time.Time) {
 	kind, attempt := fault.KindOf(err), s.Attempts.Count+1
 	c := spec.Condition{Type: ConditionFailed, Status: true, Reason: reasonFailed, Message: err.Error(), Since: now}
@@ -53,7 +53,7 @@ func Fail(s *spec.MachineStatus, uid string, err error, p RetryPolicy, now time.
 	assessFailed(s)
 }
 
-// shown rounds a delay for a message.
+// shown returns the delay rounded for a message.
 func shown(delay time.Duration) time.Duration {
 	if delay < time.Second {
 		return delay.Round(time.Millisecond)
@@ -61,13 +61,14 @@ func shown(delay time.Duration) time.Duration {
 	return delay.Round(time.Second)
 }
 
-// maxJitter is the largest part by which a delay grows. It spreads the retries
-// of machines that failed together, e.g. because the hypervisor restarted.
+// maxJitter is the largest fraction by which jittered() lengthens a delay. It
+// spreads the retries of machines that failed together, e.g. because the
+// hypervisor restarted.
 const maxJitter = 0.25
 
-// jittered returns the delay before the given attempt, lengthened by a part
-// that differs between machines. The part depends on the arguments alone, so
-// that Plan stays pure.
+// jittered returns delay, lengthened by a fraction that differs between
+// machines and attempts. The fraction depends only on the arguments, so that
+// Plan stays pure.
 func jittered(delay time.Duration, uid string, attempt int) time.Duration {
 	return reconcile.Backoff{Base: delay, Max: delay, Jitter: maxJitter}.Next(1, func() float64 {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", attempt, uid))
@@ -81,9 +82,9 @@ func (c Config) longestDelay() time.Duration {
 	return longest + time.Duration(float64(longest)*maxJitter)
 }
 
-// deathPause returns the delay before the start of a machine that died soon
-// after its last starts: none for the first two deaths, then 1 s doubling to 5
-// min.
+// deathPause returns the delay between two starts of a machine whose instance
+// died soon after its last starts. It is 0 for fewer than two deaths, 1 s for
+// two, and doubles with each further death up to 5 min.
 func (d Desired) deathPause() time.Duration {
 	if d.Status.Deaths < 2 {
 		return 0

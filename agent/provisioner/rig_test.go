@@ -18,6 +18,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // rig is a worker on a real store and the in-memory broker.
@@ -39,7 +40,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +218,8 @@ type badStore struct {
 	state.Backend
 	list  func() error
 	write func(state.Write) error
+	// refuse is the result of single writes of a call.
+	refuse func(state.Write) error
 }
 
 func (s badStore) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
@@ -236,7 +239,21 @@ func (s badStore) Write(ctx context.Context, mode state.Mode, writes ...state.Wr
 			}
 		}
 	}
-	return s.Backend.Write(ctx, mode, writes...)
+	if s.refuse == nil || mode != state.Each {
+		return s.Backend.Write(ctx, mode, writes...)
+	}
+	results := make([]state.Result, len(writes))
+	for i, w := range writes {
+		if results[i].Err = s.refuse(w); results[i].Err != nil {
+			continue
+		}
+		one, err := s.Backend.Write(ctx, mode, w)
+		if err != nil {
+			return nil, err
+		}
+		results[i] = one[0]
+	}
+	return results, nil
 }
 
 // closingStore is a store whose watches end at once.

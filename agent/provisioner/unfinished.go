@@ -2,10 +2,10 @@ package provisioner
 
 import "hostler/containerbroker"
 
-// unfinished plans for an instance whose create by an earlier attempt has no
-// recorded end. While the create goes on, it plans nothing. If the create was
-// cut short, it plans a recreate; nothing is lost, since the instance has never
-// run.
+// unfinished plans for an instance whose create has no recorded end. unfinished
+// is true if the create goes on or was cut short. While the create goes on,
+// there are no steps. If the create was cut short, the step is a recreate. This
+// loses no data, since the instance has never run.
 func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
 	if d.Status.Instance != nil {
 		return nil, false
@@ -26,9 +26,9 @@ func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps [
 }
 
 // known returns the instance with a corrected status. An instance whose create
-// is recorded as finished counts as whole, even if the hypervisor reports it as
-// half made. An adopted instance does too: the agent did not make its data and
-// cannot make it again.
+// is recorded as finished counts as stopped, even if the hypervisor reports it
+// as half made. So does an adopted instance, because the agent did not make its
+// data and cannot make the data again.
 func known(d Desired, inst *containerbroker.Instance) *containerbroker.Instance {
 	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.Adopted {
 		return inst

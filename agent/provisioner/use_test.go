@@ -67,8 +67,72 @@ func TestHolds(t *testing.T) {
 			}
 			return changes
 		}
-		got := uses(d, c.inst, c.arrives, diff)
+		got, _ := uses(d, c.inst, c.arrives, diff)
 		if !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// S23, A6: the machine's half of its NICs likewise. A NIC that the instance has
+// on its former network shows as a difference.
+func TestUsesOfNICs(t *testing.T) {
+	is := func(s containerbroker.Status) *containerbroker.Instance {
+		i := instance("web", func(i *containerbroker.Instance) { i.Status = s })
+		return &i
+	}
+	none := []string{}
+	lan, wan, both := []string{"network/lan/eth0"}, []string{"network/wan/eth0"}, []string{"network/lan/eth0", "network/wan/eth0"}
+	for name, c := range map[string]struct {
+		before   []string
+		declared string // the network of eth0
+		offered  bool
+		inst     *containerbroker.Instance
+		differs  []string // NICs of the instance that differ from the declared ones
+		arrives  bool
+		life     state.Life
+		want     []string
+	}{
+		"offered, with no instance":            {none, "lan", true, nil, nil, false, state.Alive, lan},
+		"not offered":                          {none, "lan", false, nil, nil, false, state.Alive, none},
+		"in use":                               {lan, "lan", true, is(containerbroker.StatusRunning), nil, false, state.Alive, lan},
+		"undeclared, and the instance has it":  {lan, "", false, is(containerbroker.StatusRunning), []string{"eth0"}, false, state.Alive, lan},
+		"undeclared, in a stopped instance":    {lan, "", false, is(containerbroker.StatusStopped), []string{"eth0"}, false, state.Alive, lan},
+		"undeclared, in a paused instance":     {lan, "", false, is(containerbroker.StatusFrozen), []string{"eth0"}, false, state.Alive, lan},
+		"undeclared, and another NIC differs":  {lan, "", false, is(containerbroker.StatusRunning), []string{"eth1"}, false, state.Alive, none},
+		"undeclared, and removed":              {lan, "", false, is(containerbroker.StatusRunning), nil, false, state.Alive, none},
+		"undeclared, and a create may arrive":  {lan, "", false, nil, nil, true, state.Alive, lan},
+		"undeclared, and its state is unknown": {lan, "", false, is(containerbroker.StatusUnknown), nil, false, state.Alive, lan},
+		"moves, and is not offered yet":        {lan, "wan", false, is(containerbroker.StatusRunning), []string{"eth0"}, false, state.Alive, lan},
+		"moves":                                {lan, "wan", true, is(containerbroker.StatusRunning), []string{"eth0"}, false, state.Alive, both},
+		"moved":                                {both, "wan", true, is(containerbroker.StatusRunning), nil, false, state.Alive, wan},
+		"of a machine that is removed":         {lan, "lan", true, is(containerbroker.StatusRunning), []string{"eth0"}, false, state.Dying, lan},
+		"of a removed machine, gone":           {lan, "lan", true, nil, nil, false, state.Dying, none},
+		"of an earlier version":                {nil, "lan", true, is(containerbroker.StatusRunning), nil, false, state.Alive, lan},
+		"of an earlier version, differing":     {nil, "lan", true, is(containerbroker.StatusRunning), []string{"eth1"}, false, state.Alive, nil},
+		"of an earlier version, no instance":   {nil, "lan", true, nil, nil, false, state.Alive, lan},
+	} {
+		d := Desired{Name: "web", UID: "uid-web", Life: c.life}
+		if c.inst != nil {
+			provisioned(&d)
+		}
+		d.Status.Uses, d.Status.UsesNICs = none, c.before
+		if c.declared != "" {
+			d.Record.Machine.Networks = map[string]spec.NIC{"eth0": {Network: c.declared}}
+		}
+		if c.offered {
+			d.Machine.NICs = []containerbroker.NIC{{Name: "eth0"}}
+		}
+		diff := func(m containerbroker.Machine, _ containerbroker.Instance) (changes []containerbroker.Change) {
+			if c.life == state.Dying && len(m.NICs) > 0 {
+				t.Errorf("%s: compared with %v", name, m.NICs)
+			}
+			for _, nic := range c.differs {
+				changes = append(changes, containerbroker.Change{Field: "nic " + nic})
+			}
+			return changes
+		}
+		if _, got := uses(d, c.inst, c.arrives, diff); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

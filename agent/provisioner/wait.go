@@ -10,27 +10,28 @@ import (
 	"hostler/internal/fault"
 )
 
-// errOvertaken ends a wait or an operation because the declaration changed.
+// errOvertaken is the error of a wait or an operation that ends because the
+// declaration changed.
 var errOvertaken = errors.New("its declaration changed meanwhile")
 
-// declarationWait is a wait within an operation that ends early when the machine's
-// declaration changes or is removed, e.g. the wait for an image or for
-// readiness.
+// declarationWait is a wait within an operation, e.g. for an image or for
+// readiness. It ends early if the machine's declaration changes or is removed.
 type declarationWait struct {
 	uid        string
 	generation int64
 	end        context.CancelCauseFunc
 }
 
-// wait returns a context that also ends when the machine's declaration changes,
-// and a function that releases it.
+// wait returns a context that also ends when the machine's declaration changes.
+// The returned function releases the context.
 func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 	w := o.w
 	waitCtx, end := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	w.waits[o.d.Name] = declarationWait{uid: o.d.UID, generation: o.d.Generation, end: end}
 	w.mu.Unlock()
-	// The declaration may have changed before w.waits had the entry.
+	// Check now, because the declaration may have changed before w.waits had
+	// the entry.
 	w.overtake(ctx, []state.ID{o.d.id()})
 	return waitCtx, func() {
 		w.mu.Lock()

@@ -14,20 +14,21 @@ import (
 	"hostler/containerbroker"
 )
 
-// Images makes an image available to the worker's hypervisor and returns its id
-// there.
+// Images makes an image available to the worker's hypervisor and returns the
+// image's id in the hypervisor.
 type Images interface {
 	EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error)
 }
 
 // Options are the dependencies and settings of a worker. Common.Resync is the
-// longest time between two passes that read everything in detail.
+// longest time between two passes that list the instances in detail.
 type Options struct {
 	Type   spec.ContainerType
 	Broker containerbroker.Broker
 	Differ containerbroker.Differ
 	Images Images
-	// Defaults is the configuration until the host object is read.
+	// Defaults is the configuration until the worker has read the host's
+	// record.
 	Defaults Config
 	NewToken func() string
 }
@@ -38,29 +39,32 @@ type Worker struct {
 	Options
 	limiter *reconcile.Limiter
 	nudges  reconcile.Nudges
-	waiting *reconcile.Limiter // bounds the waits for readiness, which hold no slot
+	waiting *reconcile.Limiter // bounds the waits for readiness, which need no slot
 
 	mu   sync.Mutex
 	busy map[string]bool
-	// queued counts the operations that wait for their first slot. more says that
-	// further operations wait because the queue is full.
+	// queued counts the creates that wait for their first slot. more is true if
+	// further creates could not begin because the queue was full.
 	queued int
 	more   bool
 	ended  map[string]time.Time // when the last operation on a machine ended
+	wrote  map[string]time.Time // when a pass last wrote a machine's status
 	paused reconcile.Failures
-	waits  map[string]declarationWait // running waits that end when the declaration changes
+	waits  map[string]declarationWait // the running waits, by machine
 	config Config
-	// blind says that the last listing failed. resynced is the time of the last
-	// detailed pass.
+	// blind is true if the last listing of instances failed. resynced is the
+	// time of the last detailed pass.
 	blind    bool
 	resynced time.Time
-	// begun is when the worker began. addressDelay is the time between looks for
-	// missing addresses of running machines; 0: none is missing.
+	// begun is the time at which the worker began. addressDelay is the delay
+	// before the next read of missing addresses, or 0 if no running machine
+	// lacks an address.
 	begun        time.Time
 	addressDelay time.Duration
+	looked       bool // a pass has succeeded
 }
 
-// New returns a worker; Run starts it.
+// New returns a worker. Run starts it.
 func New(c reconcile.Common, o Options) *Worker {
 	c.Relaxed = true
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
@@ -71,19 +75,20 @@ func New(c reconcile.Common, o Options) *Worker {
 		waiting: reconcile.NewLimiter(waitersPerOperation * o.Defaults.Concurrency),
 		busy:    map[string]bool{},
 		ended:   map[string]time.Time{},
+		wrote:   map[string]time.Time{},
 		paused:  reconcile.Failures{},
 		waits:   map[string]declarationWait{},
 		config:  o.Defaults,
 	}
 }
 
-// waitersPerOperation bounds the simultaneous waits for readiness, as a
-// multiple of the concurrent operations. A wait costs little here but keeps a
+// waitersPerOperation times the limit of concurrent operations is the limit of
+// concurrent waits for readiness. A wait costs the agent little but keeps a
 // request to the hypervisor open.
 const waitersPerOperation = 8
 
-// Run works until ctx ends, and ends its operations. It returns an error when
-// the watch on the store is lost.
+// Run runs passes until ctx ends and then ends its operations. It returns an
+// error if the watch on the store is lost.
 func (w *Worker) Run(ctx context.Context) error {
 	w.begun = w.Now()
 	return w.Frame.Run(ctx, reconcile.Work{
@@ -96,15 +101,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 }
 
-// changed ends the waits of changed machines, and wakes the worker unless all
-// changed objects are busy machines: their own operations write them.
+// changed ends the waits of changed machines and wakes the worker. It does not
+// wake the worker for busy machines, because their own operations write them.
 func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	w.overtake(ctx, ids)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.Now()
 	own := func(id state.ID) bool { // the last write of an operation arrives after its end
-		return id.Kind == spec.KindMachine && now.Sub(w.ended[id.Name]) <= gather
+		return id.Kind == spec.KindMachine && (now.Sub(w.ended[id.Name]) <= gather || now.Sub(w.wrote[id.Name]) <= gather)
 	}
 	ids = slices.DeleteFunc(ids, func(id state.ID) bool { return id.Kind == spec.KindMachine && w.busy[id.Name] })
 	switch {
@@ -116,14 +121,15 @@ func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	}
 }
 
-// pass reads the state of all machines once and starts the due steps.
+// pass reads the state of all machines once and starts the due steps. It
+// returns the time of the next pass, or zero if only an event causes one.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	now := w.Now()
-	// Read busy before the observation. An operation that ends in between has
-	// written its result, and the next pass looks at its machine.
+	// Read busy before the observation. If an operation ends in between, it has
+	// written its result, and the next pass plans for its machine.
 	busy, nudged := w.snapshot()
-	detail := now.Sub(w.resynced) >= w.Resync || w.addressDelay > 0 && now.Sub(w.resynced) >= w.addressDelay
-	desired, observed, err := w.observe(ctx, detail)
+	detail := w.needsDetail(now, len(busy) > 0)
+	desired, observed, err := w.observe(ctx, detail, busy)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -134,7 +140,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	MarkNotAutostarted(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	markBooted(desired, observed.Instances, config, busy, now)
 	steps := Plan(desired, observed, Policy{
-		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
+		Type: w.Type, Namespace: config.Namespace, Lineage: config.Lineage, Withheld: config.Withheld, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
 	})
 	taking, err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail)
@@ -146,6 +152,10 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	}
 	w.recordBooted(ctx, desired)
 	next := w.act(ctx, desired, steps, nudged, now)
+	if !w.looked {
+		w.looked = true
+		next = now // the pass in detail
+	}
 	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
 		next = reconcile.Earliest(next, now.Add(w.addressDelay)) // a new address causes no event
 	}
@@ -155,14 +165,30 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	return next, nil
 }
 
-// busyDelay is the delay until the next look at an instance on which the
-// hypervisor carries out an operation that this process did not begin.
+// needsDetail reports whether a pass needs a detailed listing, which makes the
+// hypervisor enter every instance. This takes LXD two seconds for a hundred on a
+// busy host, so the first pass does without, and starts what is to run. While
+// operations run, a detailed listing would delay them.
+func (w *Worker) needsDetail(now time.Time, busy bool) bool {
+	switch since := now.Sub(w.resynced); {
+	case w.resynced.IsZero() && now.Sub(w.begun) < w.Resync:
+		// An operation that the first pass began may not have reached the limiter.
+		return w.looked && !busy && w.limiter.Idle()
+	case since >= w.Resync:
+		return true
+	default:
+		return w.addressDelay > 0 && since >= w.addressDelay && w.limiter.Idle()
+	}
+}
+
+// busyDelay is the delay until the next pass if the hypervisor carries out an
+// operation on an instance that this process did not begin.
 const busyDelay = time.Second
 
 func goesOn(desired []Desired, observed Observed, busy map[string]bool, now time.Time) bool {
 	uids := map[string]bool{}
 	for _, d := range desired {
-		if uids[d.UID] = !busy[d.Name]; uids[d.UID] && len(d.Status.Uses) > 0 && !arrival(observed.Intents, d.UID, now).IsZero() {
+		if uids[d.UID] = !busy[d.Name]; uids[d.UID] && len(d.Status.Uses)+len(d.Status.UsesNICs) > 0 && !arrival(observed.Intents, d.UID, now).IsZero() {
 			return true
 		}
 	}
@@ -171,7 +197,8 @@ func goesOn(desired []Desired, observed Observed, busy map[string]bool, now time
 	})
 }
 
-// snapshot returns the busy machines and takes over the nudges.
+// snapshot returns a copy of the busy machines, and the nudges since the last
+// call.
 func (w *Worker) snapshot() (busy, nudged map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -322,6 +322,26 @@ func TestIncompleteReadChangesNothing(t *testing.T) {
 	}
 }
 
+// A listing that began before the end of an operation and then fails does not
+// undo the status that the operation wrote, in which the instance stands.
+func TestFailedListingKeepsTheResultOfAnOperation(t *testing.T) {
+	r := newRig(t)
+	create := r.fake.Block(brokertest.Create, "web")
+	r.declare("web")
+	r.start()
+	r.eventually("a create", func() bool { return r.fake.Calls(brokertest.Create) > 0 })
+	before := r.fake.Calls(brokertest.List)
+	r.fake.Fail(brokertest.List, "", 1, errors.New("the socket is closed"))
+	list := r.fake.Block(brokertest.List, "")
+	r.declare("db")
+	r.eventually("a listing", func() bool { return r.fake.Calls(brokertest.List) > before })
+	create()
+	r.awaitState("web", spec.MachineRunning)
+	list()
+	r.awaitState("db", spec.MachineRunning)
+	r.awaitState("web", spec.MachineRunning)
+}
+
 // P4: a harvest mode set at run time takes effect at once. P24: foreign
 // instances and those of other agents are never touched.
 func TestHarvestModeSweepsAtOnce(t *testing.T) {
@@ -562,4 +582,23 @@ func TestLateAddressIsFound(t *testing.T) {
 	}
 	r.fake.Change("web", func(i *containerbroker.Instance) { i.Addresses = []string{"10.0.0.7"} })
 	r.eventually("the address", func() bool { s, _ := r.status("web"); return len(s.Addresses) == 1 })
+}
+
+// The worker goes on when the host's record says that the recovery has ended.
+func TestTheEndOfARecoveryWakesTheWorker(t *testing.T) {
+	r := newRig(t)
+	host := spec.HostRecord{Config: spec.DefaultConfig(), Harvest: "all"}
+	host.Recovery.Begin([]spec.ContainerType{spec.LXD})
+	id := state.ID{Kind: spec.KindHost, Name: spec.HostName}
+	o := r.write(state.Write{ID: id, Life: state.Alive, Spec: spec.Encode(host)})
+	r.fake.Add(containerbroker.Instance{Name: "stray", Status: containerbroker.StatusRunning, Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "nobody"}})
+	r.start()
+	r.awaitPass()
+	if _, there := r.fake.Get("stray"); !there {
+		t.Fatal("harvested during the recovery")
+	}
+	host.Recovery.Done(spec.ScanStorage)
+	host.Recovery.Done("lxd")
+	r.write(state.Write{ID: id, Revision: o.Revision, Spec: spec.Encode(host)})
+	r.eventually("the harvest", func() bool { _, there := r.fake.Get("stray"); return !there })
 }

@@ -8,8 +8,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Failed counts a failed attempt. The next attempt follows after delay of the
-// number of attempts; nil: none is made without a cause.
+// Failed counts a failed attempt. delay() returns the time until the next
+// attempt for the number of attempts so far. If delay is nil, the next attempt
+// needs a cause, e.g. a changed declaration.
 func Failed(a *spec.Attempts, kind fault.Kind, now time.Time, delay func(attempt int) time.Duration) {
 	a.Count++
 	a.ErrorKind, a.NextRetry = string(kind), nil
@@ -19,8 +20,8 @@ func Failed(a *spec.Attempts, kind fault.Kind, now time.Time, delay func(attempt
 	}
 }
 
-// Gate says whether another attempt may be made, and its earliest time (zero:
-// now). It is pure. longest is the longest delay; see Pending.
+// Gate reports whether another attempt is permitted, and its earliest time,
+// which is zero for now. It is pure. longest is the longest delay; see Pending.
 func Gate(a spec.Attempts, now time.Time, longest time.Duration) (open bool, after time.Time) {
 	switch {
 	case a.NextRetry == nil:
@@ -38,11 +39,11 @@ func Pending(due, now time.Time, longest time.Duration) bool {
 	return due.After(now) && !due.After(now.Add(longest))
 }
 
-// Failure is a failed operation that the store does not hold: the object has no
-// record, or the delays are too short to survive the agent.
+// Failure is a failed operation that is not recorded in the store, because the
+// object has no record or the delays are too short to outlive the agent.
 type Failure struct {
 	spec.Attempts
-	// Generation is that of the object at the last attempt.
+	// Generation is the object's generation at the last attempt.
 	Generation int64
 	Err        error
 }
@@ -50,7 +51,7 @@ type Failure struct {
 // Failures are the failures of a worker by key, e.g. an object's uid.
 type Failures map[string]Failure
 
-// Add counts a failed attempt.
+// Add counts a failed attempt and returns the failure.
 func (f Failures) Add(key string, generation int64, err error, now time.Time, delay func(attempt int) time.Duration) Failure {
 	failure := Failure{f[key].Attempts, generation, err}
 	Failed(&failure.Attempts, fault.KindOf(err), now, delay)
@@ -58,8 +59,9 @@ func (f Failures) Add(key string, generation int64, err error, now time.Time, de
 	return failure
 }
 
-// Until returns the time before which the operation is not repeated; zero: it
-// may be repeated now, e.g. because its object has a new generation.
+// Until returns the time before which the operation must not be repeated. It
+// returns zero if the operation may be repeated now, e.g. because its object
+// has a new generation.
 func (f Failures) Until(key string, generation int64, now time.Time) time.Time {
 	failure, failed := f[key]
 	if !failed || failure.Generation != generation || failure.NextRetry == nil || !failure.NextRetry.After(now) {

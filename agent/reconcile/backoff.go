@@ -16,8 +16,8 @@ type Backoff struct {
 // After returns the delay after the nth attempt, without jitter.
 func (b Backoff) After(attempt int) time.Duration { return b.Next(attempt, nil) }
 
-// Next returns the delay after the nth attempt (n ≥ 1). rnd returns a number
-// in [0, 1); nil: no jitter.
+// Next returns the delay after the nth attempt (n ≥ 1). rnd() returns a number
+// in [0, 1). If rnd is nil, there is no jitter.
 func (b Backoff) Next(attempt int, rnd func() float64) time.Duration {
 	d := max(b.Base, 0)
 	for i := 1; i < attempt && 0 < d && d < b.Max; i++ {

@@ -7,8 +7,8 @@ import (
 	"hostler/agent/state"
 )
 
-// Configure passes the host's record to use, if the objects have it. The record
-// holds the configuration.
+// Configure calls use() with the host's record, which holds the configuration.
+// It does nothing if the record is not among the objects.
 func Configure(objects []state.Object, use func(spec.HostRecord)) error {
 	for _, o := range objects {
 		if o.Kind != spec.KindHost {
@@ -33,7 +33,7 @@ type cached[T any] struct {
 }
 
 // Decode returns the cached value of an unchanged object, or else the result of
-// decode.
+// decode().
 func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (T, error) {
 	if was, known := c[o.UID]; known && was.revision == o.Revision {
 		return was.value, nil
@@ -45,7 +45,7 @@ func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (
 	return v, err
 }
 
-// Keep drops the values of all other objects.
+// Keep drops the cached values of all objects that are not in objects.
 func (c Cache[T]) Keep(objects []state.Object) {
 	there := make(map[string]bool, len(objects))
 	for _, o := range objects {

@@ -19,26 +19,27 @@ type Metrics interface {
 // Common are the dependencies and settings that all workers share.
 type Common struct {
 	Store   state.Backend
-	Metrics Metrics // nil: nothing is counted
+	Metrics Metrics // nil means that nothing is counted
 	Now     func() time.Time
 	Logger  *slog.Logger
-	// Notice sets or clears (with "") a notice in the host's status; nil: notices
-	// are dropped.
+	// Notice sets a notice in the host's status, or clears it if text is "". If
+	// Notice is nil, notices are dropped.
 	Notice func(key, text string)
-	// Relaxed: the worker's statuses hold results alone, which the next pass finds
-	// again, and no decisions. They are written relaxed; see state.Write.
+	// Relaxed is true if the worker's statuses are written relaxed; see
+	// state.Write. Such statuses hold only results, which the next pass finds
+	// again, and no decisions.
 	Relaxed bool
-	// Resync is the longest time between two passes. 0: 2 min in a worker that
-	// compares the host with the declarations.
+	// Resync is the longest time between two passes. 0 means DefaultResync in a
+	// worker that compares the host with the declarations, and no limit in others.
 	Resync time.Duration
 }
 
-// DefaultResync is the resync of a worker whose observations may miss an event.
+// DefaultResync is the Resync of a worker whose observations may miss an event.
 const DefaultResync = 2 * time.Minute
 
-// Frame is the part of a worker that does not depend on its kinds of objects: it
-// watches the store, makes passes, counts, and writes the results. A worker
-// embeds it and supplies the pass.
+// Frame is the part of a worker that does not depend on the kinds of objects.
+// It watches the store, makes passes, counts them, and writes the results. A
+// worker embeds it and supplies the pass.
 type Frame struct {
 	Common
 	*Waker
@@ -54,7 +55,7 @@ func NewFrame(c Common) *Frame {
 	if c.Notice == nil {
 		c.Notice = func(string, string) {}
 	}
-	return &Frame{Common: c, Waker: NewWaker(), wrote: map[state.ID]int64{}}
+	return &Frame{Common: c, Waker: newWaker(), wrote: map[state.ID]int64{}}
 }
 
 // Work is the part of a worker that the frame runs.
@@ -63,17 +64,19 @@ type Work struct {
 	// their kinds.
 	Objects string
 	Kinds   []string
-	// Changed wakes the worker for changed objects; nil: at once for each change.
+	// Changed wakes the worker for changed objects. Nil means that every change
+	// wakes the worker at once.
 	Changed func(ctx context.Context, ids []state.ID)
 	// Begin is called before the first pass, e.g. to subscribe to events, so that
-	// none is missed after the pass. Its goroutines belong to Frame.Tasks and end
-	// with ctx. Nil: there is nothing to begin.
+	// none is missed after the pass. It must start its goroutines with
+	// Frame.Tasks, and they must end with ctx. Nil means that there is nothing to
+	// begin.
 	Begin func(ctx context.Context)
 	// Pass observes everything and starts the needed operations. It is called once
-	// per wake-up, never concurrently, and returns the latest time of the next pass
-	// (zero: no limit).
+	// per wake-up, never concurrently, and returns the latest time of the next
+	// pass, or zero for no limit.
 	Pass func(ctx context.Context) (time.Time, error)
-	// LongestDelay is the longest delay after a failed pass; 0: 30 s.
+	// LongestDelay is the longest delay after a failed pass. 0 means 30 s.
 	LongestDelay time.Duration
 }
 
@@ -118,7 +121,7 @@ func (f *Frame) Count(action string, took time.Duration, err error) {
 	}
 }
 
-// Receive passes values to each until the channel is closed or ctx ends.
+// Receive calls each() for every value until the channel is closed or ctx ends.
 func Receive[T any](ctx context.Context, values <-chan T, each func(T)) {
 	for {
 		select {
@@ -133,9 +136,10 @@ func Receive[T any](ctx context.Context, values <-chan T, each func(T)) {
 	}
 }
 
-// Follow passes events to each until ctx ends. It opens a lost stream again and
-// wakes the worker at the loss, since the source may hang, and at the new
-// stream, for the events in between.
+// Follow calls each() for every event until ctx ends, and opens a lost stream
+// again. It wakes the worker when the stream is lost, because the source may
+// hang. It wakes the worker again when the new stream is open, because events
+// may have been missed.
 func Follow[T any](ctx context.Context, f *Frame, open func(context.Context) (<-chan T, error), each func(T)) {
 	const first, longest = time.Second, 30 * time.Second
 	delay := first

@@ -49,13 +49,14 @@ func (l *Limiter) Acquire(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	// The place came while ctx ended: pass it on.
+	// The place came while ctx ended, so it is passed on.
 	l.running--
 	l.admit()
 	return ctx.Err()
 }
 
-// TryAcquire takes a place if one is free and no caller is waiting.
+// TryAcquire takes a place if one is free and no caller is waiting. It returns
+// whether it took one.
 func (l *Limiter) TryAcquire() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,14 @@ func (l *Limiter) TryAcquire() bool {
 	return true
 }
 
-// Release returns a place.
+// Idle reports whether no place is taken.
+func (l *Limiter) Idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running == 0
+}
+
+// Release gives a place back.
 func (l *Limiter) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

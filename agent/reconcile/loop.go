@@ -1,8 +1,8 @@
 // Package reconcile provides the parts that all workers share, so that a worker
-// only observes, plans and acts. A wake-up starts one pass over everything; then
-// the loop sleeps until the next wake-up, the next due retry, or the resync
-// tick. A wake-up carries no details, e.g. which object changed: the pass looks
-// at everything.
+// only observes, plans and acts. A wake-up starts one pass over everything;
+// then the loop sleeps until the next wake-up, the next due retry, or the
+// resync tick. A wake-up carries no details, e.g. which object changed, because
+// the pass looks at everything.
 package reconcile
 
 import (
@@ -13,17 +13,19 @@ import (
 )
 
 // Waker collects wake-ups; all wake-ups before a pass merge into a single
-// wake-up. The zero value is not usable; use NewWaker.
+// wake-up. The zero value is not usable; use newWaker.
 type Waker struct {
 	ch chan struct{}
 
-	mu  sync.Mutex
-	due time.Time // of the earliest delayed signal; zero: there is none
+	mu     sync.Mutex
+	due    time.Time // time of the earliest delayed signal; zero if there is none
+	spaced time.Time // time of the latest signal of SignalSpaced()
+	waits  bool      // another signal of SignalSpaced() is due
 }
 
-// NewWaker returns a waker that has been signalled once, so that a loop starts
+// newWaker returns a waker that has been signalled once, so that a loop starts
 // with a pass.
-func NewWaker() *Waker {
+func newWaker() *Waker {
 	w := &Waker{ch: make(chan struct{}, 1)}
 	w.Signal()
 	return w
@@ -38,7 +40,8 @@ func (w *Waker) Signal() {
 }
 
 // SignalWithin requests a pass within d. Requests in that time merge into one
-// pass, at the earliest of their times: use it for bursts of changes.
+// pass, which begins at the earliest of the requested times. Use it for bursts
+// of changes.
 func (w *Waker) SignalWithin(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,6 +57,30 @@ func (w *Waker) SignalWithin(d time.Duration) {
 			w.due = time.Time{}
 			w.Signal()
 		}
+	})
+}
+
+// SignalSpaced requests a pass at once. If its previous request was made less
+// than d ago, the new request is delayed until d has passed. Use it for objects
+// that change often, where the first change of a burst must not wait.
+func (w *Waker) SignalSpaced(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waits {
+		return
+	}
+	wait := d - time.Since(w.spaced)
+	if wait <= 0 {
+		w.spaced = time.Now()
+		w.Signal()
+		return
+	}
+	w.waits = true
+	time.AfterFunc(wait, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.waits, w.spaced = false, time.Now()
+		w.Signal()
 	})
 }
 
@@ -82,8 +109,8 @@ func (f *Frame) loop(ctx context.Context, w Work) {
 	}
 }
 
-// sleep returns at the next wake-up, at due, or after Resync. It reports whether
-// ctx goes on.
+// sleep returns at the next wake-up, at due, or after Resync. It returns false
+// if ctx has ended.
 func (f *Frame) sleep(ctx context.Context, due time.Time) bool {
 	wait := f.Resync
 	if !due.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -145,4 +146,48 @@ func TestLimiterDropsCancelledWaiters(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The first of many changes makes a pass at once, the others one pass per
+// interval; after a quiet time the next is the first again.
+func TestSpacedSignalsOfABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, start := newWaker(), time.Now()
+		<-w.ch // the signal of a new waker
+		var at []time.Duration
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for ctx.Err() == nil {
+				select {
+				case <-w.ch:
+					at = append(at, time.Since(start))
+				case <-ctx.Done():
+				}
+			}
+		}()
+		for range 25 { // until 264 ms
+			w.SignalSpaced(100 * time.Millisecond)
+			synctest.Wait()
+			time.Sleep(11 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		w.SignalSpaced(100 * time.Millisecond)
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		want := []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 1275 * time.Millisecond}
+		if !slices.Equal(at, want) {
+			t.Errorf("signals at %v, want %v", at, want)
+		}
+	})
+}
+
+func TestLimiterIsIdleWithoutOperations(t *testing.T) {
+	l := NewLimiter(2)
+	if !l.Idle() || !l.TryAcquire() || l.Idle() {
+		t.Error("idle with a taken place, or busy without")
+	}
+	if l.Release(); !l.Idle() {
+		t.Error("busy after the last operation")
+	}
 }

@@ -37,7 +37,7 @@ func (b *Batch) Remove(id state.ID, uid string) {
 }
 
 // Write makes independent writes. It ignores objects that were removed or
-// replaced meanwhile: they need no status.
+// replaced meanwhile, because they need no status.
 func (f *Frame) Write(ctx context.Context, writes Batch) error {
 	if len(writes) == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (f *Frame) Put(ctx context.Context, w state.Write) error {
 
 func (f *Frame) relax(w *state.Write) { w.Relaxed = f.Relaxed && !w.Delete }
 
-// Progress writes a status that shows the progress of an operation, relaxed. If
-// the write fails, the operation goes on.
+// Progress makes a relaxed write of a status that shows the progress of an
+// operation. It only logs a failure, so that the operation goes on.
 func (f *Frame) Progress(ctx context.Context, w state.Write) {
 	w.Relaxed = true
 	if _, err := f.Store.Write(ctx, state.Each, w); err != nil && ctx.Err() == nil {
@@ -83,24 +83,38 @@ func (f *Frame) Progress(ctx context.Context, w state.Write) {
 func (f *Frame) remember(w state.Write, r state.Result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case w.Delete:
-		delete(f.wrote, w.ID)
-	case r.Err == nil:
+	if delete(f.wrote, w.ID); !w.Delete && r.Err == nil {
 		f.wrote[w.ID] = r.Object.Revision
 	}
 }
 
-// Own reports whether the object's last change was made by Write or Put.
+// Own reports whether the object's last change was a status for the current
+// generation that Write() or Put() wrote. A status for an earlier generation
+// does not count, because it must not hide a change of the declaration.
 func (f *Frame) Own(ctx context.Context, id state.ID) bool {
 	o, err := f.Store.Get(ctx, id)
+	var seen struct {
+		Generation int64 `json:"observed-generation"`
+	}
+	if err != nil || o.Decode(nil, &seen) != nil || seen.Generation < o.Generation {
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return err == nil && f.wrote[id] == o.Revision
+	return f.wrote[id] == o.Revision
 }
 
-// Record records events, dated now if they have no time. It also does so while
-// the agent stops.
+// Stored reports whether the last write of the object by Write() or Put() was
+// made. For a write that came too late, Write() returns no error.
+func (f *Frame) Stored(id state.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, stored := f.wrote[id]
+	return stored
+}
+
+// Record records events. An event without a time gets the current time. Events
+// are recorded even while the agent stops.
 func (f *Frame) Record(ctx context.Context, events ...state.Event) {
 	if len(events) == 0 {
 		return
@@ -117,8 +131,8 @@ func (f *Frame) Record(ctx context.Context, events ...state.Event) {
 	}
 }
 
-// Outlasting returns a context for recording a known result, which lives on for
-// a while when the agent stops.
+// Outlasting returns a context that lasts 10 s even if ctx ends. It is for
+// recording a known result while the agent stops.
 func Outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }

@@ -10,6 +10,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // written is a store whose writes of an object have the set results.
@@ -102,5 +103,44 @@ func TestCache(t *testing.T) {
 		if v, err := c.Decode(o, decode); err != nil || v != o.Revision || decoded != step.want {
 			t.Errorf("%v %v, decoded %d times, want %d", v, err, decoded, step.want)
 		}
+	}
+}
+
+// A status that was written for an earlier generation hides no change of the
+// declaration that came between the pass and the write.
+func TestOwnWritesHideNoChange(t *testing.T) {
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	f := NewFrame(Common{Store: store, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	id := state.ID{Kind: spec.KindNetwork, Name: "lan"}
+	declare := func(bridge string, revision int64) {
+		t.Helper()
+		record := spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: bridge}})
+		if _, err := store.Write(t.Context(), state.Atomic, state.Write{ID: id, Revision: revision, Life: state.Alive, Spec: record}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := func(message string, generation int64) {
+		t.Helper()
+		if err := f.Write(t.Context(), Batch{StatusWrite(id, "", spec.NetworkStatus{Message: message, ObservedGeneration: generation})}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	declare("br-lan", 0)
+	report("a", 1)
+	if !f.Own(t.Context(), id) {
+		t.Error("the worker's write is not its own")
+	}
+	declare("br-other", state.AnyRevision) // while a pass for the first generation runs
+	report("b", 1)
+	if f.Own(t.Context(), id) {
+		t.Error("the change of the declaration is hidden")
+	}
+	report("c", 2)
+	if !f.Own(t.Context(), id) {
+		t.Error("the write for the changed declaration is not the worker's own")
 	}
 }

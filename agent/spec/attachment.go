@@ -1,6 +1,9 @@
 package spec
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // AttachmentStatus is the status of the attachment of a volume or filesystem to
 // a machine.
@@ -14,13 +17,14 @@ type AttachmentStatus struct {
 	Attempts Attempts `json:"retry,omitzero"`
 }
 
-// Phase is the phase of an attachment. The storage worker offers the volume or
-// filesystem, and the machine's worker uses it. Each worker acts only on a phase
-// that it has read after the last write of its own half; see
+// Phase is the phase of an attachment of storage or of a network's NIC to a
+// machine. The storage or network worker decides whether the attachment is
+// offered, and the machine's worker whether it is in use. Each worker acts on a
+// phase only if it read the phase after it last wrote its own half; see
 // docs/decisions/0022-attachments-have-a-phase.md.
 type Phase int
 
-// The phases. The storage worker may take the storage away only if it is free.
+// The phases. An attachment may be taken away only if it is free.
 const (
 	PhaseFree      Phase = iota // neither offered nor in use
 	PhaseOffered                // offered, and not yet in use
@@ -28,10 +32,18 @@ const (
 	PhaseWithdrawn              // no longer offered, and still in use
 )
 
-// Phase returns the attachment's phase. used is the half of the machine's
-// worker; see MachineStatus.InUse.
-func (a AttachmentStatus) Phase(used bool) Phase {
-	switch offered := a.Source != ""; {
+// Phase returns the attachment's phase. used says whether the machine may use
+// the attachment; see MachineStatus.InUse().
+func (a AttachmentStatus) Phase(used bool) Phase { return phaseOf(a.Source != "", used) }
+
+// Phase returns the phase of the NIC with these addresses. The network worker
+// offers the NIC until it releases the addresses.
+func (g GuestAddress) Phase(used bool) Phase {
+	return phaseOf(g.Released == nil, used)
+}
+
+func phaseOf(offered, used bool) Phase {
+	switch {
 	case offered && used:
 		return PhaseUsed
 	case offered:
@@ -42,14 +54,31 @@ func (a AttachmentStatus) Phase(used bool) Phase {
 	return PhaseFree
 }
 
-// InUse reports whether the volume or filesystem (KIND/NAME) may be in use by
-// the machine. A record of an earlier version says nothing: its instance may use
-// any.
+// InUse reports whether the machine may use the volume or filesystem
+// (KIND/NAME) or the NIC on a network; see NICObject. A record of an earlier
+// version does not list what is in use. Every object then counts as in use if
+// the machine may have an instance.
 func (s MachineStatus) InUse(object string) bool {
-	if s.Uses == nil {
+	uses := s.Uses
+	if strings.HasPrefix(object, KindNetwork+"/") {
+		uses = s.UsesNICs
+	}
+	if uses == nil {
 		return s.Instance != nil || s.State == MachineProvisioning
 	}
-	return slices.Contains(s.Uses, object)
+	return slices.Contains(uses, object)
+}
+
+// NICObject returns a machine's NIC on a network as network/NAME/NIC.
+func NICObject(network, nic string) string { return KindNetwork + "/" + network + "/" + nic }
+
+// NICObjects returns the NICs as network/NAME/NIC, sorted.
+func NICObjects(nics map[string]NIC) (objects []string) {
+	for name, nic := range nics {
+		objects = append(objects, NICObject(nic.Network, name))
+	}
+	slices.Sort(objects)
+	return objects
 }
 
 // Object returns the attached volume or filesystem as KIND/NAME.
@@ -60,7 +89,7 @@ func (a Attachment) Object() string {
 	return KindFilesystem + "/" + a.Filesystem
 }
 
-// Objects returns the attached volumes and filesystems as KIND/NAME; nil: none.
+// Objects returns the attached volumes and filesystems as KIND/NAME.
 func Objects(storage []Attachment) (objects []string) {
 	for _, a := range storage {
 		objects = append(objects, a.Object())
@@ -68,9 +97,10 @@ func Objects(storage []Attachment) (objects []string) {
 	return objects
 }
 
-// Uses returns the new half of a machine's worker: the storage that the machine
-// declares and is offered, and the storage that its instance has. A stopped
-// instance gets the next offer of declared storage before its start.
+// Uses returns the attachments that a machine may use from now on. These are
+// the offered attachments and those that the instance has. If the instance is
+// stopped, a declared attachment counts only if it is offered, because a
+// stopped instance gets the next offer before its start.
 func Uses(declared, offered, has []string, stopped bool) []string {
 	uses := append([]string{}, offered...)
 	for _, object := range has {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
 )
@@ -21,8 +22,6 @@ const (
 // one of two modes. A device in the wrong mode is detached and attached again.
 type access uint8
 
-const object = "volume/data"
-
 // world is a state of a host with a volume and a machine. It is comparable.
 type world struct {
 	// The store: the declaration and the two halves. source is the number of the
@@ -39,6 +38,11 @@ type world struct {
 
 	storage storageWorker
 	machine machineWorker
+	// nic: the attachment is a NIC, the device its address on a network. The
+	// storage worker's part is the network worker's: it offers the address of an
+	// undeclared NIC as long as the machine uses it, and the host's restart does
+	// not end the offer.
+	nic bool
 	// events is how many events may still happen.
 	events uint8
 }
@@ -82,11 +86,15 @@ type rules struct {
 
 func (w *world) status() spec.MachineStatus {
 	s := spec.MachineStatus{}
+	uses := &s.Uses
+	if w.nic {
+		uses = &s.UsesNICs
+	}
 	switch w.half {
 	case free:
-		s.Uses = []string{}
+		*uses = []string{}
 	case used:
-		s.Uses = []string{object}
+		*uses = []string{w.object()}
 	}
 	if w.instance >= stopped {
 		s.Instance = &spec.InstanceInfo{}
@@ -94,13 +102,26 @@ func (w *world) status() spec.MachineStatus {
 	return s
 }
 
+func (w *world) object() string {
+	if w.nic {
+		return spec.NICObject("lan", "eth0")
+	}
+	return "volume/data"
+}
+
 var boolInt = map[bool]int{true: 1}
 
-func offer(source uint8) spec.AttachmentStatus {
-	if source == 0 {
-		return spec.AttachmentStatus{}
+// phase returns the phase for an offered source and the machine's half.
+func (w *world) phase(source uint8, used bool) spec.Phase {
+	switch {
+	case w.nic && source == 0:
+		return spec.GuestAddress{Released: &time.Time{}}.Phase(used)
+	case w.nic:
+		return spec.GuestAddress{}.Phase(used)
+	case source == 0:
+		return spec.AttachmentStatus{}.Phase(used)
 	}
-	return spec.AttachmentStatus{Source: fmt.Sprintf("/dev/loop%d", source)}
+	return spec.AttachmentStatus{Source: fmt.Sprintf("/dev/loop%d", source)}.Phase(used)
 }
 
 // storageStep makes the next step of the storage worker: it looks, writes its
@@ -110,13 +131,13 @@ func (w *world) storageStep(r rules) (wrong string) {
 	fits := s.declared != 0 && s.device != 0 && s.mode == s.declared
 	switch s.step {
 	case 0:
-		*s = storageWorker{declared: w.declared, source: w.source, may: w.status().InUse(object), device: w.device, mode: w.mode}
+		*s = storageWorker{declared: w.declared, source: w.source, may: w.status().InUse(w.object()), device: w.device, mode: w.mode}
 	case 1:
-		if w.source = 0; fits {
+		if w.source = 0; fits || w.nic && s.may {
 			w.source = s.device
 		}
 	case 2:
-		phase := offer(s.source).Phase(s.may)
+		phase := w.phase(s.source, s.may)
 		takes := phase == spec.PhaseFree || !r.again && phase == spec.PhaseOffered
 		switch {
 		case s.device != 0 && !fits && takes:
@@ -153,9 +174,9 @@ func (w *world) machineStep(r rules) (wrong string) {
 		if m.instance == arriving {
 			break
 		}
-		list := func(is bool) []string { return []string{object}[:boolInt[is]] }
+		list := func(is bool) []string { return []string{w.object()}[:boolInt[is]] }
 		uses := spec.Uses(list(m.declared != 0), list(m.declared != 0 && m.source != 0), list(m.instance != none && w.has != 0), m.instance == stopped)
-		m.takes = len(uses) > 0 && !w.status().InUse(object)
+		m.takes = len(uses) > 0 && !w.status().InUse(w.object())
 		w.half = free + half(len(uses))
 	case 2:
 		if m.takes && r.confirm && w.source != m.source {
@@ -208,7 +229,7 @@ func (w world) happenings() (after []world) {
 		return after
 	}
 	for declared := range access(3) {
-		if declared != w.declared {
+		if declared != w.declared && (declared < 2 || !w.nic) { // a NIC has one mode
 			add(func(n *world) { n.declared = declared })
 		}
 	}
@@ -225,9 +246,11 @@ func (w world) happenings() (after []world) {
 		add(func(n *world) { n.instance, n.has = none, 0 })
 	}
 	add(func(n *world) { // the host restarts
-		n.storage, n.machine, n.device = storageWorker{}, machineWorker{}, 0
+		n.storage, n.machine = storageWorker{}, machineWorker{}
 		n.instance = min(n.instance, stopped)
-		n.source = 0 // Prepare
+		if !n.nic {
+			n.device, n.source = 0, 0 // Prepare
+		}
 		if n.instance == arriving {
 			n.instance, n.has = none, 0
 		}
@@ -320,10 +343,11 @@ func explore(r rules, starts ...world) (visited int, wrong string) {
 	return len(seen), ""
 }
 
-// S23, P19: in every interleaving of both workers' steps with crashes, lost
+// S23, P19, A6: in every interleaving of both workers' steps with crashes, lost
 // writes, changes of the declaration and of the instance, restarts of the host
-// and losses of the store, storage is not taken away while the instance uses
-// it, and in the end the attachment is as declared. Each rule is necessary.
+// and losses of the store, storage and NICs are not taken away while the instance
+// uses them, and in the end the attachment is as declared. Each rule is
+// necessary.
 func TestHandover(t *testing.T) {
 	const events = 3
 	starts := []world{
@@ -332,14 +356,19 @@ func TestHandover(t *testing.T) {
 		{events: events, declared: 1, source: 1, device: 1, mode: 1, instance: running, has: 1},
 		{events: events, declared: 0, device: 1, mode: 1, instance: running, has: 1},
 	}
-	visited, wrong := explore(rules{again: true, confirm: true}, starts...)
-	if wrong != "" {
-		t.Error(wrong)
-	}
-	t.Logf("%d states", visited)
-	for _, r := range []rules{{again: true}, {confirm: true}} {
-		if _, wrong := explore(r, starts...); wrong == "" {
-			t.Errorf("%+v suffice", r)
+	for _, nic := range []bool{false, true} {
+		for i := range starts {
+			starts[i].nic = nic
+		}
+		visited, wrong := explore(rules{again: true, confirm: true}, starts...)
+		if wrong != "" {
+			t.Errorf("NIC %v: %s", nic, wrong)
+		}
+		t.Logf("NIC %v: %d states", nic, visited)
+		for _, r := range []rules{{again: true}, {confirm: true}} {
+			if _, wrong := explore(r, starts...); wrong == "" {
+				t.Errorf("NIC %v: %+v suffice", nic, r)
+			}
 		}
 	}
 }
@@ -347,12 +376,15 @@ func TestHandover(t *testing.T) {
 // A record of an earlier version counts as holding everything while it has an
 // instance, and a written half survives the store although it is empty.
 func TestRecordsOfEarlierVersions(t *testing.T) {
-	for text, want := range map[string]bool{
-		`{"state":"pending"}`:                                    false,
-		`{"state":"provisioning"}`:                               true,
-		`{"state":"running","let-go":3,"instance":{"name":"a"}}`: true,
-		`{"state":"running","uses":[],"instance":{"name":"a"}}`:  false,
-		`{"state":"dying","uses":["volume/data"]}`:               true,
+	const data, nic = "volume/data", "network/lan/eth0"
+	for text, want := range map[string]map[string]bool{
+		`{"state":"pending"}`:                                        {data: false, nic: false},
+		`{"state":"provisioning"}`:                                   {data: true, nic: true},
+		`{"state":"running","let-go":3,"instance":{"name":"a"}}`:     {data: true, nic: true},
+		`{"state":"running","uses":[],"instance":{"name":"a"}}`:      {data: false, nic: true},
+		`{"state":"dying","uses":["volume/data"]}`:                   {data: true, nic: false},
+		`{"state":"running","uses-nics":[],"instance":{"name":"a"}}`: {data: true, nic: false},
+		`{"state":"dying","uses":[],"uses-nics":["` + nic + `"]}`:    {data: false, nic: true},
 	} {
 		var s, again spec.MachineStatus
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -361,8 +393,10 @@ func TestRecordsOfEarlierVersions(t *testing.T) {
 		if err := json.Unmarshal(spec.Encode(s), &again); err != nil {
 			t.Fatal(err)
 		}
-		if s.InUse(object) != want || again.InUse(object) != want {
-			t.Errorf("%s: %v, then %v", text, s.InUse(object), again.InUse(object))
+		for object, want := range want {
+			if s.InUse(object) != want || again.InUse(object) != want {
+				t.Errorf("%s: %s %v, then %v", text, object, s.InUse(object), again.InUse(object))
+			}
 		}
 	}
 }

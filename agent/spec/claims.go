@@ -10,15 +10,14 @@ import (
 
 // Claims are the things that the objects of documents occupy and that no other
 // object may use: bridges, their interfaces, subnets, addresses, ports of the
-// host and storage. A lookup does not scan the other claims. The zero value is
-// empty.
+// host and storage. A lookup does not scan all claims. The zero value is empty.
 type Claims struct {
 	bridges, members, ports       claimants[string]
 	volumes                       claimants[string] // volumes under filesystems
 	writers, readers, filesystems claimants[string] // storage of machines
 	addresses                     claimants[netip.Addr]
-	// subnets are sorted and share no address; a wider subnet replaces those
-	// inside it.
+	// subnets are sorted and do not overlap, because a wider subnet replaces the
+	// subnets inside it.
 	subnets []placed[netip.Prefix]
 }
 
@@ -32,8 +31,8 @@ func claim[K comparable](all *claimants[K], thing K, path string) {
 	(*all)[thing] = append((*all)[thing], path)
 }
 
-// claimantOf returns the path of another document that claims the thing; "" if
-// there is none.
+// claimantOf returns the path by which another document claims the thing, or ""
+// if no other document claims it.
 func claimantOf[K comparable](c *checker, all claimants[K], thing K) string {
 	for _, path := range all[thing] {
 		if !c.ownObject(path) {
@@ -43,8 +42,8 @@ func claimantOf[K comparable](c *checker, all claimants[K], thing K) string {
 	return ""
 }
 
-// ownObject reports whether the checked document declares the object that a
-// path is part of.
+// ownObject reports whether the path belongs to an object that the checked
+// document declares.
 func (c *checker) ownObject(path string) bool {
 	end := strings.IndexByte(path, '.') + 1
 	if more := strings.IndexByte(path[end:], '.'); more >= 0 {
@@ -100,7 +99,8 @@ func (s *Claims) addMachine(path string, m Machine) {
 	}
 }
 
-// around finds the subnets that share addresses with p: subnets[from:to].
+// around returns the range of the subnets that share addresses with p, which
+// are subnets[from:to].
 func (s *Claims) around(p netip.Prefix) (from, to int) {
 	from, _ = slices.BinarySearchFunc(s.subnets, p.Masked().Addr(), func(at placed[netip.Prefix], first netip.Addr) int {
 		return at.value.Masked().Addr().Compare(first)
@@ -121,7 +121,7 @@ func (s *Claims) addSubnet(p placed[netip.Prefix]) {
 }
 
 // overlapping returns a subnet of another document that shares addresses with
-// p.
+// p, or false if there is none.
 func (s *Claims) overlapping(c *checker, p netip.Prefix) (placed[netip.Prefix], bool) {
 	from, to := s.around(p)
 	for _, other := range s.subnets[from:to] {

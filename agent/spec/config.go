@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// Config is the host configuration, /etc/hostler/hostler.yaml. DefaultConfig
-// holds the values of missing keys.
+// Config is the host configuration, /etc/hostler/hostler.yaml. A key that is
+// missing in the file has its value of DefaultConfig().
 type Config struct {
-	// Namespace is part of every stamp: agents with different namespaces ignore
+	// Namespace is part of every stamp, so agents with different namespaces ignore
 	// each other's objects.
 	Namespace string `json:"namespace"`
-	// Harvest is none, unknown, destroyed or all.
+	// Harvest is the harvest mode: none, unknown, destroyed or all.
 	Harvest string `json:"harvest"`
-	// Removals is hold or obey: whether objects with data that no document
-	// declares any more wait for consent.
+	// Removals is hold or obey. With hold, an object with data that no document
+	// declares any more is removed only with consent. With obey it is removed at
+	// once.
 	Removals string `json:"removals"`
 	// MaxMachines is the maximum number of machines on the host.
 	MaxMachines int `json:"max-machines"`
 	// Concurrency is the number of simultaneous instance operations per container
 	// type.
 	Concurrency int `json:"concurrency"`
-	// StartRetries is the number of retries of a failed start, RetryDelay apart.
-	// TransientRetryInterval is the interval at which machines in state error are
-	// retried.
+	// StartRetries is how often a failed operation on a machine is retried with
+	// RetryDelay between two tries. After these retries, it is retried every
+	// TransientRetryInterval.
 	StartRetries           int          `json:"start-retries"`
 	RetryDelay             Duration     `json:"retry-delay"`
 	TransientRetryInterval Duration     `json:"transient-retry-interval"`
@@ -50,17 +51,18 @@ type GuardConfig struct {
 	Probes []string `json:"probes"`
 }
 
-// ProxyConfig is the proxy of the host and its guests. HTTP and HTTPS are URLs;
-// No is a comma-separated list.
+// ProxyConfig is the proxy of the host and its guests. HTTP and HTTPS are URLs.
+// No is a comma-separated list of hosts to reach without the proxy.
 type ProxyConfig struct {
 	HTTP  string `json:"http"`
 	HTTPS string `json:"https"`
 	No    string `json:"no"`
 }
 
-// WithoutProxyUsers returns the configuration with the proxy addresses for
-// machines and provisioners: without user name and password, which only the
-// host may have. E.g. http://user:secret@proxy:3128 becomes http://proxy:3128.
+// WithoutProxyUsers returns the configuration that machines and provisioners
+// get. Its proxy addresses have no user name and password, because only the
+// host is allowed to know them. E.g. http://user:secret@proxy:3128 becomes
+// http://proxy:3128.
 func (c Config) WithoutProxyUsers() Config {
 	for _, address := range []*string{&c.Proxy.HTTP, &c.Proxy.HTTPS, &c.Apt.Proxy} {
 		if u, err := url.Parse(*address); err != nil {
@@ -75,8 +77,9 @@ func (c Config) WithoutProxyUsers() Config {
 
 // AptConfig holds the URLs for Debian packages.
 type AptConfig struct {
-	Mirror string `json:"mirror"`
-	Proxy  string `json:"proxy"`
+	Mirror       string `json:"mirror"`
+	UbuntuMirror string `json:"ubuntu-mirror"`
+	Proxy        string `json:"proxy"`
 }
 
 // ImagesConfig configures the sources of images.
@@ -85,12 +88,12 @@ type ImagesConfig struct {
 	Sources []string `json:"sources"`
 	// Servers maps each simplestreams NAME to its https URL.
 	Servers map[string]string `json:"servers,omitempty"`
-	// Refresh is never or a duration: the maximum age of an image by name before
-	// its source is asked again.
+	// Refresh is "never" or a duration. If an image that is referenced by name is
+	// older than Refresh, the agent asks its source again.
 	Refresh string `json:"refresh"`
 }
 
-// RefreshEvery returns the maximum age of an image; zero for never.
+// RefreshEvery returns the duration in Refresh, or 0 for never.
 func (i ImagesConfig) RefreshEvery() time.Duration {
 	d, err := ParseDuration(i.Refresh)
 	if err != nil {
@@ -102,15 +105,16 @@ func (i ImagesConfig) RefreshEvery() time.Duration {
 // APIConfig configures the API's listeners besides its unix socket, and the
 // rights of readers.
 type APIConfig struct {
-	// Listen is meant for ADDRESS:PORT; this agent accepts only the empty text,
-	// for the unix socket alone.
+	// Listen is reserved for ADDRESS:PORT. This agent accepts only "", because it
+	// listens on its unix socket alone.
 	Listen string `json:"listen"`
 	// ReadersSeeConsoles lets members of the group hostler read the machines'
 	// consoles, which include passwords that a first boot prints.
 	ReadersSeeConsoles bool `json:"readers-see-consoles"`
 }
 
-// DefaultConfig is the configuration of a host without a configuration file.
+// DefaultConfig returns the configuration of a host without a configuration
+// file.
 func DefaultConfig() Config {
 	return Config{
 		Namespace:              "hostler",

@@ -2,8 +2,8 @@ package spec
 
 import "maps"
 
-// configSchema describes every key of the host's configuration, by the name of
-// the Go type and the key. A test compares it with the types.
+// configSchema describes every key of the host's configuration. Each entry is
+// named by the Go type and the key. A test compares the entries with the types.
 var configSchema = merged(typesSchema, map[string]fieldSchema{
 	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. A change takes effect at the agent's next start.", pattern: namePattern},
 	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},
@@ -27,8 +27,9 @@ var configSchema = merged(typesSchema, map[string]fieldSchema{
 	"ProxyConfig.https": {description: "URL of the proxy for HTTPS."},
 	"ProxyConfig.no":    {description: "Hosts that are reached without it, with commas."},
 
-	"AptConfig.mirror": {description: "URL of the Debian mirror; without it, the mirror that the host itself uses."},
-	"AptConfig.proxy":  {description: "URL of a proxy for packages alone; as with proxy, machines are not given its user name and password."},
+	"AptConfig.mirror":        {description: "URL of the Debian mirror; without it, the mirror that the host itself uses."},
+	"AptConfig.ubuntu-mirror": {description: "URL of the Ubuntu mirror for building images of Ubuntu; without it, the mirror that the host itself uses."},
+	"AptConfig.proxy":         {description: "URL of a proxy for packages alone; as with proxy, machines are not given its user name and password."},
 
 	"ImagesConfig.sources": {description: "The sources of images by name, asked in order: local (the cache and the hypervisors), build (built on this host), simplestreams:NAME."},
 	"ImagesConfig.servers": {description: "The https URL of each simplestreams NAME."},

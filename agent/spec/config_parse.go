@@ -16,13 +16,13 @@ import (
 )
 
 // Warning is a harmless fault in the host configuration that the user should
-// know: an unknown key.
+// know of. The only such fault is an unknown key.
 type Warning Error
 
-// Summary returns one line without the excerpt.
+// Summary returns the warning in one line, without the excerpt.
 func (w Warning) Summary() string { return (*Error)(&w).summary() }
 
-// harvestModes returns the values of harvest.
+// harvestModes returns the accepted values of the key harvest.
 func harvestModes() []string { return []string{"none", "unknown", "destroyed", "all"} }
 
 const (
@@ -36,10 +36,10 @@ const (
 
 var poolForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// ParseConfig reads and checks the host configuration; missing keys have their
-// values of DefaultConfig. file appears in errors and warnings. Unknown keys
-// are warnings, which are returned with an error too. The error is
-// fault.Invalid and holds Errors, as with Parse.
+// ParseConfig reads and checks the host configuration. A missing key has its
+// value of DefaultConfig(). file names the file in errors and warnings. An
+// unknown key causes a warning; the warnings are returned even with an error.
+// The error has the kind fault.Invalid and holds Errors, like that of Parse().
 func ParseConfig(file string, content []byte) (Config, []Warning, error) {
 	src, root, errs := read(file, content)
 	if root == nil {
@@ -75,10 +75,12 @@ func (c *configChecker) check(config *Config) {
 		c.bad("proxy.no", "separate the hosts by commas only, like \"localhost,10.0.0.0/8,.example.com\"")
 	}
 	c.url("apt.mirror", config.Apt.Mirror, "http", "https")
+	c.url("apt.ubuntu-mirror", config.Apt.UbuntuMirror, "http", "https")
 	c.url("apt.proxy", config.Apt.Proxy, "http", "https")
 	c.plain("proxy.http", config.Proxy.HTTP)
 	c.plain("proxy.https", config.Proxy.HTTPS)
 	c.plain("apt.mirror", config.Apt.Mirror)
+	c.plain("apt.ubuntu-mirror", config.Apt.UbuntuMirror)
 	c.plain("apt.proxy", config.Apt.Proxy)
 	c.images(config.Images)
 	c.sshKeys("authorized-keys", config.AuthorizedKeys)
@@ -126,7 +128,7 @@ func (c *configChecker) url(path, s string, schemes ...string) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || strings.ContainsAny(s, " \"'") {
-		// The message does not quote the URL: it may hold a password.
+		// The message does not quote the URL, because it may hold a password.
 		c.bad(path, "this is not an address that begins with %s://; write an address like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
 	}
 }
@@ -174,8 +176,8 @@ func (c *configChecker) images(images ImagesConfig) {
 	}
 }
 
-// listen refuses addresses, which this agent does not support yet. Otherwise
-// users would take the API for reachable.
+// listen refuses every address, because this agent cannot listen on addresses
+// yet. If one were accepted, users would expect the API to be reachable there.
 func (c *configChecker) listen(path, s string) {
 	if s != "" && c.ok(path) {
 		c.bad(path, "this agent listens on its unix socket only and cannot listen on %s; leave it empty and reach the socket through SSH", quote(s))

@@ -38,7 +38,8 @@ func (d *decoder) newError(n *node, path, format string, args ...any) *Error {
 	}
 }
 
-// excerpt omits text that may be secret: user-data on the shown line.
+// excerpt returns the line of the node with a caret. It returns "" if the line
+// shows user-data, which may be secret.
 func (d *decoder) excerpt(n *node, path string) string {
 	if strings.HasSuffix(path, "user-data") && n.kind == text && !n.block {
 		return ""
@@ -95,7 +96,7 @@ func (d *decoder) has(path string) bool {
 	return n != nil && n.kind != null
 }
 
-// line returns the line of a path, 0 if the document does not hold it.
+// line returns the line of a path, or 0 if the document does not hold the path.
 func (d *decoder) line(path string) int {
 	if n := d.places[path]; n != nil {
 		return n.line
@@ -195,7 +196,7 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 		known := slices.Sorted(maps.Keys(fields))
 		meant := near.Word(f.key.value, known)
 		if !d.lenient && meant != "" {
-			d.failed[join(path, meant)] = true // do not report it as missing, too
+			d.failed[join(path, meant)] = true // the intended key is not also reported as missing
 		}
 		message := fmt.Sprintf("the key %s is not known here%s", quote(f.key.value), suggestion(meant, known))
 		if d.lenient {
@@ -217,7 +218,7 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string) {
 		at := join(path, f.key.value)
 		d.places["key "+at] = f.key
 		if f.value.kind == null {
-			d.places[at] = f.key // point at the name: there is no value
+			d.places[at] = f.key // point at the name, because there is no value
 		}
 		e := reflect.New(v.Type().Elem()).Elem()
 		d.decode(f.value, e, at)
@@ -277,8 +278,8 @@ func example(u encoding.TextUnmarshaler) string {
 	return "512MiB"
 }
 
-// mendQuoted returns a hint to remove the quotes if the value would be valid
-// without them.
+// mendQuoted returns a hint to remove the quotes, or "" if the node is not
+// text. right says whether the value would be valid without quotes.
 func mendQuoted(n *node, right bool) string {
 	if n.kind == text && right {
 		return "; remove the quotes"
@@ -287,12 +288,14 @@ func mendQuoted(n *node, right bool) string {
 }
 
 // secret reports whether the value at a path may hold passwords. Messages must
-// not repeat such a value: they go to logs and to users with read access.
+// not repeat such a value, because messages go to logs and to users with read
+// access.
 func secret(path string) bool {
 	return strings.Contains(path, ".cloud-init") || strings.HasPrefix(path, "proxy") || strings.HasPrefix(path, "apt")
 }
 
-// describe names a node's value for "must be …, not …".
+// describe returns a node's value for the message "must be …, not …". It leaves
+// out values that may be secret.
 func describe(n *node, path string) string {
 	if secret(path) {
 		return n.kind.String()

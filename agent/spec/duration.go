@@ -48,7 +48,7 @@ func (d Duration) MarshalText() ([]byte, error) {
 	return []byte(d.String()), nil
 }
 
-// UnmarshalText reads a text of MarshalText.
+// UnmarshalText reads the duration from text, as ParseDuration() does.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := ParseDuration(string(text))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 // header is the first line by which users and editors recognise a declaration.
 const header = "#hostler-config\n"
 
-// EncodeYAML writes a declaration as canonical YAML: keys in the order of the
-// manual, names sorted, empty fields omitted. Parse reads it back to the same
-// declaration.
+// EncodeYAML writes a declaration as canonical YAML. Keys are in the order of
+// the manual, names are sorted, and empty fields are omitted. Parse() of the
+// YAML returns the same declaration.
 func EncodeYAML(d Declaration) []byte {
 	var out bytes.Buffer
 	out.WriteString(header)
@@ -84,8 +84,9 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// textNode writes text of several lines as a block if that preserves it
-// exactly; otherwise the encoder chooses plain or quoted style.
+// textNode returns a node for text. Text of several lines becomes a block if a
+// block preserves the text exactly, and is double-quoted otherwise. The encoder
+// chooses the style of other text.
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	switch {
@@ -97,10 +98,10 @@ func textNode(s string) *yaml.Node {
 	return n
 }
 
-// blockSafe reports whether a block scalar preserves the text: it has several
-// lines, ends with a single line break, begins with neither space nor line
-// break, and holds nothing that a block changes or an editor would drop, e.g.
-// trailing spaces.
+// blockSafe reports whether a block scalar preserves the text. Such text has
+// several lines, ends with a single line break, begins with neither space nor
+// line break, and holds nothing that a block changes or an editor would drop,
+// e.g. trailing spaces.
 func blockSafe(s string) bool {
 	body, ok := strings.CutSuffix(s, "\n")
 	if !ok || body == "" || strings.HasSuffix(body, "\n") || strings.ContainsAny(body[:1], " \t\n") {

@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxErrors bounds the reported errors of a file, and approximately the effort
-// to find them; a hostile file could have an error per byte.
+// maxErrors is the maximum number of errors that are reported for a file. It
+// also limits the work to find them, because a hostile file could have an error
+// per byte.
 const maxErrors = 100
 
-// Error is a fault in a file with its place. Line and Column count from 1;
-// Column counts characters. Line 0 means the file as a whole.
+// Error is a fault in a file and its place. Line and Column are numbered from
+// 1, and Column is in characters. Line 0 means the file as a whole.
 type Error struct {
 	File         string
 	Line, Column int
@@ -54,11 +55,12 @@ type Errors []*Error
 // Error prints one block per error.
 func (es Errors) Error() string { return es.join("\n", (*Error).Error) }
 
-// summary prints one line per error, without excerpts: for logs and notices.
+// summary prints one line per error, without excerpts. It is for logs and
+// notices.
 func (es Errors) summary() string { return es.join("\n", (*Error).summary) }
 
-// Summary returns an error's text without the excerpts of files that may hold
-// passwords. It is for logs and for answers to users with read access.
+// Summary returns the text of an error without excerpts of files, which may
+// hold passwords. It is for logs and for answers to users with read access.
 func Summary(err error) string {
 	var es Errors
 	if !errors.As(err, &es) {
@@ -75,7 +77,8 @@ func (es Errors) join(sep string, text func(*Error) string) string {
 	return strings.Join(parts, sep)
 }
 
-// sorted orders the errors by position and keeps the first maxErrors.
+// sorted returns the errors in the order of their positions. It keeps at most
+// maxErrors; if there are more, a last error without a position says so.
 func (es Errors) sorted(file string) Errors {
 	slices.SortStableFunc(es, func(a, b *Error) int {
 		if a.Line != b.Line {
@@ -103,7 +106,8 @@ func newSource(file, text string) *source {
 // excerptWidth is the maximum length of an excerpt's line, in characters.
 const excerptWidth = 100
 
-// excerpt shows a line with a caret under the column.
+// excerpt returns a line with a caret under the column, or "" if the source
+// does not have that line.
 func (s *source) excerpt(line, column int) string {
 	if line < 1 || line > len(s.lines) {
 		return ""
@@ -132,7 +136,8 @@ func (s *source) excerpt(line, column int) string {
 	return fmt.Sprintf("%s\n  %s | %s^", top, blank, strings.Repeat(" ", max(column-1, 0)))
 }
 
-// printable keeps the caret under its column and protects the terminal.
+// printable replaces characters that would move the caret from its column or
+// control the terminal.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':
@@ -143,9 +148,9 @@ func printable(r rune) rune {
 	return r
 }
 
-// isControl reports whether a character is never text: control characters,
-// Unicode's noncharacters at the end of each plane, and invisible characters
-// that change the displayed text, e.g. U+202E.
+// isControl reports whether a character is never part of text. These are
+// control characters, Unicode's noncharacters at the end of each plane, and
+// invisible characters that change the displayed text, e.g. U+202E.
 func isControl(r rune) bool {
 	return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 ||
 		r&0xfffe == 0xfffe || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
@@ -154,7 +159,8 @@ func isControl(r rune) bool {
 // quote quotes a piece of the input for a message and shortens long text.
 func quote(s string) string { return strconv.Quote(shorten(s)) }
 
-// quoteless is quote without the quotes, for text known to be plain.
+// quoteless returns the same as quote() without the quotes, for text known to
+// be plain.
 func quoteless(s string) string { return shorten(s) }
 
 func shorten(s string) string {

@@ -1,7 +1,8 @@
 package spec
 
-// StorageFailure is the failure of an action on a volume or filesystem. It is
-// kept by the action's name while the status shows another action's failure.
+// StorageFailure is the failure of one action on a volume or filesystem. The
+// status itself shows one failure. If several actions fail, the map
+// StorageStatus.Others holds the other failures, by the names of the actions.
 type StorageFailure struct {
 	Condition Condition `json:"condition"`
 	Attempts  Attempts  `json:"retry"`

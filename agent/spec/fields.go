@@ -7,30 +7,33 @@ import (
 	"strings"
 )
 
-// Field describes a key of a document for its manual page.
+// Field describes a key of a document or of the host's configuration, for the
+// manual page.
 type Field struct {
 	// Path is the key's path, e.g. machines.NAME.storage[].path.
 	Path string
 	// Value describes the accepted values, e.g. "1 to 65535".
 	Value string
-	// Default is empty if there is none or the description states it.
+	// Default is empty if the key has no default or Description states it.
 	Default     string
 	Required    bool
 	Description string
 }
 
-// DeclarationFields are the keys of a declaration, in the order of its types.
+// DeclarationFields returns the keys of a declaration, in the order of the
+// fields of the Go types.
 func DeclarationFields() []Field {
 	return fieldsBelow(reflect.TypeFor[Declaration](), "", declarationSchema, reflect.Value{})
 }
 
-// ConfigFields are the keys of the host's configuration.
+// ConfigFields returns the keys of the host's configuration.
 func ConfigFields() []Field {
 	return fieldsBelow(reflect.TypeFor[Config](), "", configSchema, reflect.ValueOf(DefaultConfig()))
 }
 
-// fieldsBelow lists the keys of a struct and the keys below them. defaults is a
-// value of the struct with the defaults, if there are any.
+// fieldsBelow lists the keys of the struct type t and the keys below them.
+// prefix begins their paths. defaults is a struct with the default values, or
+// the zero reflect.Value if there are none.
 func fieldsBelow(t reflect.Type, prefix string, schemas map[string]fieldSchema, defaults reflect.Value) []Field {
 	var all []Field
 	for field := range t.Fields() {
@@ -90,7 +93,7 @@ func (f fieldSchema) takes(t reflect.Type) string {
 	return "text"
 }
 
-// formatDefault formats a default as in YAML, "" for none.
+// formatDefault formats a default value as in YAML. It returns "" for nil.
 func formatDefault(standard any) string {
 	if standard == nil {
 		return ""

@@ -19,8 +19,9 @@ var (
 	simplestreamsForm = regexp.MustCompile(`^` + namePattern + `/[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
 )
 
-// UnknownImage is the reference of an adopted machine whose hypervisor does not
-// report its image. No instance can be created from it.
+// UnknownImage returns the image reference of an adopted machine whose
+// hypervisor does not report the image. No instance can be created from that
+// reference.
 func UnknownImage(t ContainerType) string { return string(t) + ":unknown" }
 
 // image checks an image reference.
@@ -92,8 +93,8 @@ func (c *checker) imageURL(at, ref string) {
 	}
 }
 
-// digest checks the digest at the end of a reference; command is a command that
-// prints it.
+// digest checks the digest at the end of a reference. Messages show command as
+// the command that prints the digest.
 func (c *checker) digest(at, ref, command string) {
 	_, fragment, found := strings.Cut(ref, "#")
 	digest, isSHA256 := strings.CutPrefix(fragment, "sha256=")

@@ -8,54 +8,60 @@ import (
 	"strings"
 )
 
-// Lineage identifies the store in the stamps of instances. Mark writes the
-// store's id, opening and revision; Of compares such a mark with the store. For
-// example, a restored backup meets instances with its id and a higher revision.
+// Lineage identifies the store in the stamps of instances. An opening is the
+// use of the store by one run of the agent. Mark() returns the text for a
+// stamp, which holds the store's id, opening and revision. Of() compares such a
+// mark with the store. E.g. a store restored from a backup finds marks with its
+// id and a revision that it never had.
 type Lineage struct {
-	// ID is the store's id. A store that proves to be an older copy gets a new
-	// id after the recovery.
+	// ID is the store's id. A store that proves to be an older copy gets a new id
+	// at the end of its recovery.
 	ID string `json:"id,omitempty"`
 	// Opening is a fresh id for each start of the agent.
 	Opening string `json:"opening,omitempty"`
 	// Opened is the store's revision when it was opened, before any write.
 	Opened int64 `json:"opened,omitempty"`
 	// Uncompared holds the container types whose instances were not yet compared
-	// with the records since the agent started. The revision that counts for these
-	// is that of an earlier opening.
-	Uncompared map[ContainerType]Uncompared `json:"uncompared,omitempty"`
-	// Predecessors maps the ids of lost stores that this store replaces to the
-	// highest revision at which their instances count as this store's.
+	// with the records since the agent started. For these, the revision in the
+	// entry counts instead of Opened.
+	Uncompared map[ContainerType]uncompared `json:"uncompared,omitempty"`
+	// Predecessors maps the id of each lost store that this store replaces to a
+	// revision. An instance that the lost store stamped up to this revision counts
+	// as an instance of this store.
 	Predecessors map[string]int64 `json:"former,omitempty"`
-	// Old: the store proved to be an older copy and the recovery of the missing
-	// records has not ended.
+	// Old is true if the store proved to be an older copy and the recovery of the
+	// missing records has not ended.
 	Old bool `json:"old,omitempty"`
 
-	// earlier holds Uncompared.Openings of the type for which For was called.
+	// earlier holds uncompared.Openings of the type with which For() was called.
 	earlier map[string]int64
 }
 
-// Uncompared describes a container type whose instances wait for a comparison
+// uncompared describes a container type whose instances wait for a comparison
 // with the records.
-type Uncompared struct {
+type uncompared struct {
 	// Opened is the store's revision at the first opening since the last
 	// comparison.
 	Opened int64 `json:"opened,omitempty"`
-	// Openings maps the ids of the openings since then, without the current
-	// opening, to the store's revision at their end. An older copy of the store
-	// lacks the later openings or has an opening that ends earlier.
+	// Openings maps the ids of the later openings, except for the current one, to
+	// the store's revision at the end of each. An older copy of the store lacks
+	// some of these openings, or has one that ends at a lower revision.
 	Openings map[string]int64 `json:"openings,omitempty"`
+	// Asked is true if the agent asked the hypervisor for its instances since the
+	// agent started, and got no answer.
+	Asked bool `json:"asked,omitempty"`
 }
 
-// maxOpenings limits Uncompared.Openings, e.g. after the removal of a
-// hypervisor that was in use.
+// maxOpenings limits uncompared.Openings, which grows e.g. after the removal of
+// a hypervisor that was in use.
 const maxOpenings = 100
 
-// Open begins a new opening of the store, which is at the revision. types are
-// the container types of the agent. known are those that a provisioner may have
-// worked for in the last opening. The revision of the last opening stays in
-// force for each type that was not compared in it, since instances that prove
-// an older copy may be among the instances of that type. An older copy changes
-// nothing but the opening until its recovery ends.
+// Open begins a new opening. opening is its id, and revision is the present
+// revision of the store. types are the container types of the agent. known are
+// the types that a provisioner may have worked for in the last opening. A type
+// that was not compared in the last opening keeps its earlier revision, because
+// its instances may still prove that the store is an older copy. Until the
+// recovery of an older copy ends, only the opening's id changes.
 func (l *Lineage) Open(opening string, revision int64, types, known []ContainerType) {
 	last := l.Opening
 	l.Opening = opening
@@ -63,9 +69,10 @@ func (l *Lineage) Open(opening string, revision int64, types, known []ContainerT
 		return
 	}
 	l.Opened = revision
-	uncompared := make(map[ContainerType]Uncompared, len(types))
+	uncompared := make(map[ContainerType]uncompared, len(types))
 	for _, t := range types {
 		u, waits := l.Uncompared[t]
+		u.Asked = false
 		if !waits {
 			u.Opened = revision
 		} else if slices.Contains(known, t) {
@@ -76,9 +83,10 @@ func (l *Lineage) Open(opening string, revision int64, types, known []ContainerT
 	l.Uncompared = uncompared
 }
 
-// withOpening returns the openings with one more, and without the oldest if
-// there are too many. Instances of a forgotten opening look like a proof of an
-// older copy, which leads to a recovery and to no deletion.
+// withOpening returns a copy of the openings with one more, which ended at the
+// revision end. It drops the oldest if there are more than maxOpenings.
+// Instances of a dropped opening look like a proof of an older copy. This
+// causes a recovery, which deletes nothing.
 func withOpening(openings map[string]int64, opening string, end int64) map[string]int64 {
 	openings = maps.Clone(openings)
 	if openings == nil {
@@ -97,17 +105,31 @@ func withOpening(openings map[string]int64, opening string, end int64) map[strin
 	return openings
 }
 
-// Compared notes that the type's instances were compared with the records and
-// none proves an older copy.
-func (l *Lineage) Compared(t ContainerType) { delete(l.Uncompared, t) }
-
-// SetOld notes that the store proved to be an older copy. Opened becomes the
-// lowest revision at which an uncompared type was opened.
+// SetOld records that the store proved to be an older copy. Opened becomes the
+// lowest revision that counts for any uncompared type.
 func (l *Lineage) SetOld() {
 	for _, u := range l.Uncompared {
 		l.Opened = min(l.Opened, u.Opened)
 	}
 	l.Uncompared, l.Old = nil, true
+}
+
+// renew gives an older copy a new id after its recovery. The old id is added to
+// Predecessors with the copy's revision. So the next start does not repeat the
+// recovery, and harvest never deletes an instance with a later revision and no
+// record.
+func (l *Lineage) renew(id string) {
+	l.Precede(l.ID, l.Opened)
+	l.ID, l.Old = id, false
+}
+
+// Precede adds the id of a former store to Predecessors, with the revision
+// unless the id has a higher revision there.
+func (l *Lineage) Precede(id string, revision int64) {
+	if l.Predecessors == nil {
+		l.Predecessors = map[string]int64{}
+	}
+	l.Predecessors[id] = max(l.Predecessors[id], revision)
 }
 
 // For returns the lineage for the marks of a type's instances.
@@ -123,21 +145,22 @@ type Origin int
 
 // The values of Origin.
 const (
-	// OriginOurs: this store or a former store stamped the instance, at a known
-	// revision. Stamps of earlier versions have no mark and count as ours.
+	// OriginOurs means that this store or a former store stamped the instance, at
+	// a revision that this store knows. Stamps of earlier versions have no mark
+	// and count as ours.
 	OriginOurs Origin = iota
-	// OriginNewer: this store's id with a revision that the store never had, which
-	// proves the store an older copy.
+	// OriginNewer means that the mark has this store's id and a revision that the
+	// store never had. It proves that the store is an older copy.
 	OriginNewer
-	// OriginBeyond: a former store's id with a revision above that in
-	// Predecessors.
+	// OriginBeyond means that the mark has a former store's id and a revision
+	// above the one in Predecessors.
 	OriginBeyond
-	// OriginAnother: another store stamped the instance.
+	// OriginAnother means that another store stamped the instance.
 	OriginAnother
 )
 
-// Mark returns the text for a stamp made at the revision, e.g. "ID OPENING 42";
-// empty before the store has an id.
+// Mark returns the text for a stamp made at the revision, e.g. "ID OPENING 42".
+// It returns "" while the store has no id.
 func (l Lineage) Mark(revision int64) string {
 	if l.ID == "" {
 		return ""
@@ -145,9 +168,9 @@ func (l Lineage) Mark(revision int64) string {
 	return fmt.Sprintf("%s %s %d", l.ID, l.Opening, revision)
 }
 
-// Of returns the origin of a mark of an instance; call it on the result of For
-// with the instance's type. Before the store has an id every mark counts
-// as ours.
+// Of returns the origin of an instance's mark. Call Of() on the result of For()
+// with the instance's type. While the store has no id, every mark counts as
+// ours.
 func (l Lineage) Of(mark string) Origin {
 	if mark == "" || l.ID == "" {
 		return OriginOurs

@@ -43,10 +43,10 @@ func TestMarksIdentifyTheOwner(t *testing.T) {
 // of the type were compared with the records.
 func TestUncomparedTypesKeepTheirRevision(t *testing.T) {
 	types := []spec.ContainerType{spec.LXD, spec.KVM}
-	l := spec.Lineage{ID: "a"}
+	l := spec.Recovery{Lineage: spec.Lineage{ID: "a"}}
 	open := func(opening string, revision int64) {
 		t.Helper()
-		restored := spec.Lineage{}
+		restored := spec.Recovery{}
 		if err := json.Unmarshal(spec.Encode(l), &restored); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestUncomparedTypesKeepTheirRevision(t *testing.T) {
 		}
 	}
 	open("1", 40)
-	l.Compared(spec.LXD)
+	l.Done("lxd")
 	open("2", 60)
 	open("3", 80)
 	open("4", 90)
@@ -80,7 +80,7 @@ func TestUncomparedTypesKeepTheirRevision(t *testing.T) {
 	if n := len(l.Uncompared[spec.KVM].Openings); n > 0 {
 		t.Errorf("%d openings are kept for a type without a provisioner", n)
 	}
-	l.Compared(spec.LXD)
+	l.Done("lxd")
 	check(spec.LXD, map[string]spec.Origin{"a x 90": spec.OriginOurs, "a x 91": spec.OriginNewer})
 	open("5", 95)
 	l.SetOld()

@@ -17,12 +17,13 @@ type Machine struct {
 	CloudInit  CloudInit      `json:"cloud-init,omitzero"`
 	SSHKeys    []string       `json:"ssh-keys,omitempty"`
 	Publish    []Publish      `json:"publish,omitempty"`
-	Autostart  *bool          `json:"autostart,omitempty"` // nil: true
-	Running    *bool          `json:"running,omitempty"`   // nil: true
+	Autostart  *bool          `json:"autostart,omitempty"` // nil means true
+	Running    *bool          `json:"running,omitempty"`   // nil means true
 	Retain     bool           `json:"retain,omitempty"`
 	Privileged bool           `json:"privileged,omitempty"`
 	Nesting    bool           `json:"nesting,omitempty"`
-	// RenamedFrom is the machine's former name: its instance and data are kept.
+	// RenamedFrom is the machine's former name. The machine keeps its instance and
+	// data under the new name.
 	RenamedFrom string `json:"renamed-from,omitempty"`
 }
 
@@ -47,12 +48,12 @@ var machineSchema = map[string]fieldSchema{
 	"Machine.nesting":      {description: "Allow containers within the machine.", standard: false},
 }
 
-// WantsRunning reports whether the machine should run: true unless the
-// declaration has running: false.
+// WantsRunning reports whether the machine should run. It should unless the
+// declaration says "running: false".
 func (m Machine) WantsRunning() bool { return m.Running == nil || *m.Running }
 
-// WantsAutostart reports whether the machine should start with the host: true
-// unless the declaration has autostart: false.
+// WantsAutostart reports whether the machine should start with the host. It
+// should unless the declaration says "autostart: false".
 func (m Machine) WantsAutostart() bool { return m.Autostart == nil || *m.Autostart }
 
 // Len returns the number of objects.

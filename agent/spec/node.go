@@ -17,15 +17,15 @@ func (k kind) String() string {
 }
 
 // node is a value of a document, from YAML or JSON, with its place. It has no
-// anchors, aliases or tags: the reader refuses them.
+// anchors, aliases or tags, because the reader refuses them.
 type node struct {
 	kind         kind
-	value        string // text, number and boolean: as in the file
+	value        string // text is without its quotes; numbers and booleans are as written
 	line, column int
 	// broken is set for a value with a reported error; the node does not hold the
 	// intended value.
 	broken bool
-	// block is set for a block scalar (|): its text begins on the next line.
+	// block is set for a block scalar (|), whose text begins on the next line.
 	block  bool
 	items  []*node  // entries of a list
 	fields []*field // keys of a mapping, in the order of the file

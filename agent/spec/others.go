@@ -13,18 +13,20 @@ type Others struct {
 	// in Dropped (KIND/NAME).
 	Declared Declaration
 	Dropped  map[string]bool
-	// Claims are things that the document must not claim.
+	// Claims are the things of other documents, which this document must not claim
+	// too.
 	Claims Claims
 	// Where holds the place of each object (KIND/NAME), e.g. "lan.yaml:4".
 	Where map[string]string
-	// Open accepts references to undeclared objects.
+	// Open is true if references to undeclared objects are accepted.
 	Open bool
 }
 
 // own reports whether a path is part of the checked document.
 func (c *checker) own(path string) bool { return c.places[path] != nil }
 
-// where describes the place of a path in the checked document or another.
+// where describes the place of a path for messages, e.g. "line 4". The path is
+// in the checked document or in another.
 func (c *checker) where(path string) string {
 	if c.own(path) {
 		return fmt.Sprintf("line %d", c.line(path))
@@ -43,8 +45,9 @@ func idOf(path string) string {
 	return strings.TrimSuffix(kind, "s") + "/" + name
 }
 
-// declared returns an object that the document may refer to, its own or another
-// document's.
+// declared returns the named object that the document may refer to. It is one
+// of the document's own objects or of others. The result is false if there is
+// none.
 func declared[T any](c *checker, kind, name string, own, others map[string]T) (T, bool) {
 	v, there := own[name]
 	if !there && !c.dropped(kind, name) {

@@ -13,7 +13,7 @@ import (
 // Version is the version of the declaration grammar.
 const Version = 1
 
-// namePattern is the form of every name: objects and declarations.
+// namePattern is the form of the names of objects and declarations.
 const namePattern = `[a-z][a-z0-9-]{0,62}`
 
 // machinePattern is the form of the name of a machine.
@@ -28,21 +28,23 @@ var nameForm = regexp.MustCompile(`^` + namePattern + `$`)
 // declaration without a name. The first line may be #hostler-config, by which
 // users and editors recognise the file.
 //
-// The error is fault.Invalid and holds Errors: all faults with their places,
-// sorted by place.
+// The error has the kind fault.Invalid and holds Errors, which lists all faults
+// by their places.
 func Parse(name string, content []byte) (Declaration, error) {
 	return ParseAmong(name, content, Others{})
 }
 
-// ParseAmong is Parse for a document beside others: it may refer to their
-// objects and must not claim things that they have, e.g. a port of the host.
+// ParseAmong parses a document like Parse(), and checks it together with other
+// documents. The document may refer to their objects. It must not claim a thing
+// that they claim, e.g. a port of the host.
 func ParseAmong(name string, content []byte, others Others) (Declaration, error) {
 	decl, _, err := parse(name, content, others)
 	return decl, err
 }
 
-// ParseAlone is Parse for a document whose references may lead to documents
-// that are not known yet. lines holds the line of each object (KIND/NAME).
+// ParseAlone parses a document like Parse(), but accepts references to
+// undeclared objects, because documents that are not known yet may declare
+// them. lines holds the line of each object (KIND/NAME).
 func ParseAlone(name string, content []byte) (decl Declaration, lines map[string]int, err error) {
 	return parse(name, content, Others{Open: true})
 }
@@ -73,7 +75,7 @@ func parse(name string, content []byte, others Others) (Declaration, map[string]
 // it.
 const stdin = "stdin"
 
-// objectLines returns the lines of the objects' declarations (KIND/NAME).
+// objectLines maps each declared object (KIND/NAME) to its line.
 func (d *decoder) objectLines() map[string]int {
 	lines := map[string]int{}
 	for _, kind := range []string{KindNetwork, KindVolume, KindFilesystem, KindMachine} {
@@ -105,7 +107,8 @@ type checker struct {
 	formatted map[string]string
 }
 
-// header checks version and name, and sets a missing name.
+// header checks the version and the name. If the document has no name, it gets
+// the name stem.
 func (c *checker) header(stem string) {
 	switch {
 	case !c.ok("version"):
@@ -174,8 +177,8 @@ func (d *decoder) names(path string) []string {
 	return names
 }
 
-// mendName proposes a valid name close to an invalid name, e.g. my-web for
-// My_web.
+// mendName returns the end of a message that proposes a valid name, e.g. my-web
+// for My_web. It returns "" if no valid name is close.
 func mendName(name string) string {
 	mended := strings.Map(func(r rune) rune {
 		switch {
@@ -192,7 +195,8 @@ func mendName(name string) string {
 	return "; did you mean " + quote(mended) + "?"
 }
 
-// oneOf checks a word against the allowed words.
+// oneOf checks that a word is one of the allowed words, and reports whether it
+// is.
 func (c *checker) oneOf(path, word string, words ...string) bool {
 	if !c.ok(path) {
 		return false

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of a document. They are checked before it is parsed, so that a
-// hostile document costs no more than a large document.
+// The limits of a document. The size is checked before the document is parsed,
+// so that a hostile document costs no more than a document of that size.
 const (
 	maxSize  = 256 << 10 // bytes
 	maxDepth = 32        // nested maps and lists
-	maxKey   = 128       // bytes of a key; names have at most 63
+	maxKey   = 128       // bytes of a key; the longest valid key, a name, has 63
 )
 
 // read turns a document into nodes. It accepts a single YAML document without
@@ -49,7 +49,8 @@ type reader struct {
 	src  *source
 	errs Errors
 	seen map[*node]map[string]*node
-	// columns are the characters of the line with number line.
+	// columns caches the characters of a line, and line is the number of that
+	// line.
 	line    int
 	columns []rune
 }
@@ -64,8 +65,8 @@ func (r *reader) fail(line, column int, format string, args ...any) {
 	})
 }
 
-// characters refuses characters that are never text. It reports whether there
-// are none.
+// characters reports an error on each line that has a character that is never
+// text. It returns true if there is no such line.
 func (r *reader) characters() bool {
 	for i, line := range r.src.lines {
 		column := 0

@@ -18,7 +18,7 @@ type jsonReader struct {
 	*reader
 	decoder *json.Decoder
 	content []byte
-	// line and column are counted up to offset.
+	// line and column are the place of offset.
 	offset, line, column int
 }
 
@@ -44,13 +44,13 @@ func (j *jsonReader) next() (json.Token, *node) {
 	j.advance(at)
 	n := &node{line: j.line, column: j.column}
 	token, err := j.decoder.Token()
-	if err != nil { // unexpected: json.Valid accepted the text
+	if err != nil { // unexpected, because json.Valid() accepted the text
 		j.fail(n.line, n.column, "cannot read the JSON here: %v", err)
 	}
 	return token, n
 }
 
-// value reads a value; it returns nil after an error that ends the reading.
+// value reads a value. It returns nil after an error that ends the reading.
 func (j *jsonReader) value(depth int) *node {
 	token, n := j.next()
 	switch t := token.(type) {

@@ -13,9 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// syntaxMends turns messages of the YAML library into advice for the user. The
-// first entry whose says is contained in the message is used; find, if set,
-// returns a better place and possibly a better text.
+// syntaxMends turns messages of the YAML library into advice for the user. An
+// entry applies if the message contains its text says; the first such entry is
+// used. If find is set, it may return a better place and a better text. Line 0
+// or "" means that there is no better one.
 var syntaxMends = []struct {
 	says, mend string
 	find       func(*reader, place) (place, string)
@@ -46,13 +47,13 @@ var (
 	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|(?:^|\s)#.*`)
 )
 
-// place is a position in the document; line and column count from 1, column in
-// characters.
+// place is a position in the document. Lines and columns are numbered from 1,
+// and columns are in characters. The zero value means no place.
 type place struct{ line, column int }
 
-// syntax reports a YAML syntax error. The YAML library's line number names the
-// start of the surrounding value and no column, so the place is derived from
-// the number of bytes that it read before it failed.
+// syntax reports a YAML syntax error. The YAML library reports the line on
+// which the surrounding value starts, and no column. So the place is derived
+// from the number of bytes that the library read before it failed.
 func (r *reader) syntax(content []byte, err error) {
 	var wrong *json.SyntaxError
 	if jsonStart.Match(content) && errors.As(json.Unmarshal(content, new(any)), &wrong) {
@@ -125,7 +126,7 @@ const lookahead = 4
 func (r *reader) gaveUp(content []byte) place {
 	counter := &countingReader{content: content}
 	var ignored yaml.Node
-	_ = yaml.NewDecoder(counter).Decode(&ignored) // fails like the first time
+	_ = yaml.NewDecoder(counter).Decode(&ignored) // fails as it did the first time
 	at := max(counter.read-lookahead, 0)
 	if counter.read == len(content) {
 		at = len(content) - 1
@@ -135,7 +136,7 @@ func (r *reader) gaveUp(content []byte) place {
 		at--
 	}
 	if at > 0 && content[at] == ':' {
-		at-- // into the key
+		at-- // moves into the key
 	}
 	for at > 0 && strings.IndexByte(" \t\r\n[{,", content[at-1]) < 0 && !blank() {
 		at--
@@ -154,7 +155,8 @@ func (r *reader) at(offset int) place {
 	return place{line, utf8.RuneCountInString(text[:min(max(offset, 0), len(text))]) + 1}
 }
 
-// word returns the first place of a word where a value may stand.
+// word returns the first place of the word where a value may begin, or line 1,
+// column 1 if there is none.
 func (r *reader) word(word string) place {
 	for i, text := range r.src.lines {
 		for from := 0; ; {
@@ -172,8 +174,8 @@ func (r *reader) word(word string) place {
 	return place{1, 1}
 }
 
-// colonBefore finds a preceding line that lacks the space after its colon,
-// which makes the next colon invalid.
+// colonBefore looks at the line of the place and the line before it. It finds a
+// colon that lacks the space after it, which makes the next colon invalid.
 func (r *reader) colonBefore(at place) (place, string) {
 	for i := at.line - 1; i >= max(at.line-2, 0); i-- {
 		text := r.src.lines[i]
@@ -197,8 +199,8 @@ func (r *reader) openQuote(place) (place, string) {
 	return place{}, ""
 }
 
-// openBracket finds the last line up to the place that opens more brackets than
-// it closes.
+// openBracket finds the last line that opens more brackets than it closes. It
+// searches backwards from the place.
 func (r *reader) openBracket(at place) (place, string) {
 	for i := at.line - 1; i >= 0; i-- {
 		text := unquoted(r.src.lines[i])
@@ -209,8 +211,8 @@ func (r *reader) openBracket(at place) (place, string) {
 	return place{}, ""
 }
 
-// closedBracket finds a closing bracket on the line without its opening
-// bracket.
+// closedBracket looks at the line of the place. It finds a closing bracket that
+// has no opening bracket on the line.
 func (r *reader) closedBracket(at place) (place, string) {
 	depth := 0
 	for i, c := range []byte(unquoted(r.src.lines[at.line-1])) {
@@ -227,8 +229,9 @@ func (r *reader) closedBracket(at place) (place, string) {
 	return place{}, ""
 }
 
-// afterEnd returns the place of text after the end of the document. The YAML
-// library counts lines from 0 here and omits line 0.
+// afterEnd returns the place of text after the end of the document. In this
+// message of the YAML library, the first line is 0, and line 0 is not
+// mentioned.
 func (r *reader) afterEnd(err error) place {
 	line := 1
 	if m := yamlLine.FindStringSubmatch(strings.TrimPrefix(fmt.Sprint(err), "yaml: ")); m != nil {
@@ -239,8 +242,8 @@ func (r *reader) afterEnd(err error) place {
 	return place{line, len(text) - len(strings.TrimLeft(text, " ")) + 1}
 }
 
-// bracketOrColon finds a superfluous bracket like closedBracket, or a value
-// that begins with a colon within brackets.
+// bracketOrColon finds a superfluous bracket, as closedBracket() does. If there
+// is none, it finds a value that begins with a colon within brackets.
 func (r *reader) bracketOrColon(at place) (place, string) {
 	if better, words := r.closedBracket(at); better.line > 0 {
 		return better, words
@@ -251,8 +254,8 @@ func (r *reader) bracketOrColon(at place) (place, string) {
 	return place{}, ""
 }
 
-// extraBracket finds the first closing bracket without its opening bracket. It
-// is reliable for text that uses brackets throughout.
+// extraBracket finds the first closing bracket that has no opening bracket. The
+// result is reliable only if all maps and lists are written with brackets.
 func (r *reader) extraBracket() place {
 	return r.bracketAt(func(depth int) bool { return depth < 0 })
 }
@@ -266,8 +269,8 @@ func (r *reader) tooDeep(at place) place {
 	return at
 }
 
-// bracketAt returns the first place at which such is true for the depth of
-// brackets.
+// bracketAt returns the first place at which such() is true for the number of
+// open brackets.
 func (r *reader) bracketAt(such func(depth int) bool) place {
 	depth := 0
 	for i, line := range r.src.lines {

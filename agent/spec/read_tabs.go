@@ -5,8 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// tabIndent finds the first line from the place on with a tab in its
-// indentation: the YAML library fails on the line before it.
+// tabIndent finds the first line with a tab in its indentation. It searches
+// from the place onwards, because the YAML library fails on the line before the
+// tab.
 func (r *reader) tabIndent(at place) (place, string) {
 	for i := at.line - 1; i < len(r.src.lines); i++ {
 		text := r.src.lines[i]
@@ -18,7 +19,7 @@ func (r *reader) tabIndent(at place) (place, string) {
 	return place{}, ""
 }
 
-// tabHere reports a tab at the place, e.g. after a hyphen or a colon.
+// tabHere returns the place if a tab is there, e.g. after a hyphen or a colon.
 func (r *reader) tabHere(at place) (place, string) {
 	text := []rune(r.src.lines[at.line-1])
 	if at.column > utf8.RuneCountInString(r.src.lines[at.line-1]) || text[at.column-1] != '\t' {

@@ -27,7 +27,8 @@ func (r *reader) yaml(content []byte) *node {
 	return r.convert(doc.Content[0], 1)
 }
 
-// directive refuses %YAML and %TAG lines, which precede all other text.
+// directive reports an error for a %YAML or %TAG line before all other text. It
+// returns whether there is one.
 func (r *reader) directive() bool {
 	for i, line := range r.src.lines {
 		trimmed := strings.TrimSpace(line)
@@ -43,8 +44,9 @@ func (r *reader) directive() bool {
 	return false
 }
 
-// more refuses text after the first document. The YAML library takes all text
-// outside the first value for the next document.
+// more reports an error for text after the first document, and returns whether
+// there is such text. The YAML library treats all text outside the first value
+// as the next document.
 func (r *reader) more(decoder *yaml.Decoder) bool {
 	err := decoder.Decode(&yaml.Node{})
 	if errors.Is(err, io.EOF) {
@@ -63,8 +65,9 @@ func (r *reader) more(decoder *yaml.Decoder) bool {
 	return true
 }
 
-// secondDocument returns the line that begins a second document, 0 if there is
-// none: the first --- after other text, or text after an end mark (...).
+// secondDocument returns the line that begins a second document, or 0 if there
+// is none. That line is the first --- after other text, or the first text after
+// an end mark (...).
 func (r *reader) secondDocument() int {
 	begun, ended := false, false
 	for i, line := range r.src.lines {
@@ -125,12 +128,12 @@ func (r *reader) convert(y *yaml.Node, depth int) *node {
 }
 
 // bareTag reports whether a node has the tag ! without a name, which the YAML
-// library drops. Outside of quotes only tags begin with that character.
+// library drops. Outside of quotes, only tags begin with "!".
 func (r *reader) bareTag(y *yaml.Node) bool {
 	if y.Line < 1 || y.Line > len(r.src.lines) {
 		return false
 	}
-	if r.line != y.Line { // split once for all nodes of a line, of which there may be many
+	if r.line != y.Line { // split a line only once, because it may hold many nodes
 		r.line, r.columns = y.Line, []rune(r.src.lines[y.Line-1])
 	}
 	return y.Column >= 1 && y.Column <= len(r.columns) && r.columns[y.Column-1] == '!'

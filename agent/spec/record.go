@@ -14,7 +14,7 @@ const (
 	KindVolume        = "volume"
 	KindFilesystem    = "filesystem"
 	KindNetwork       = "network"
-	KindContainerType = "type" // object names: lxd, kvm, lxc
+	KindContainerType = "type" // object names are types, e.g. lxd
 	KindHost          = "host" // one object, named "host"
 )
 
@@ -28,25 +28,25 @@ type MachineRecord struct {
 	// makes a new generation.
 	Consents int `json:"consents,omitempty"`
 	// PowerOverride is the power state requested by `hostler start` or `stop`;
-	// applying the declaration again clears it. Nil: as declared.
+	// applying the declaration again clears it. Nil means as declared.
 	PowerOverride *bool `json:"power-override,omitempty"`
 	// RestartRequest counts `hostler restart` calls. Its only purpose is that each
 	// call makes a new generation.
 	RestartRequest int `json:"restart-request,omitempty"`
-	// Adopted: the instance existed before the machine was declared; the user-data
-	// and keys of its creation stay.
+	// Adopted is true if the instance existed before the machine was declared. The
+	// instance keeps the user-data and keys of its creation.
 	Adopted bool `json:"adopted,omitempty"`
-	// GuestLost: this record was restored from a stamp that had no room for the
-	// guest's configuration, e.g. user-data. The configuration stays as it is
+	// GuestLost is true if this record was restored from a stamp that had no room
+	// for the guest's configuration, e.g. user-data. The guest is not reconfigured
 	// until the machine is declared again.
 	GuestLost bool `json:"guest-lost,omitempty"`
-	// InstanceName is the name of the instance of a renamed machine; empty: the
-	// machine's name.
+	// InstanceName is the name of the instance of a renamed machine. It is empty
+	// if the instance has the machine's name.
 	InstanceName string `json:"instance-name,omitempty"`
 }
 
-// Consent allows the impacts. Consent to a recreate is valid for a single
-// recreate, so each consent counts.
+// Consent records the impacts that the user allows. It counts each consent to a
+// recreate, because a consent is valid for a single recreate.
 func (r *MachineRecord) Consent(impacts []string) {
 	r.Header.Consent(impacts)
 	if slices.Contains(impacts, "recreate") {
@@ -81,7 +81,7 @@ type Condition struct {
 const ConditionUpToDate = "UpToDate"
 
 // ReasonNewMachineOnly is the reason of a machine that is not up to date
-// although its networks and storage match the declaration: its user-data
+// although its networks and storage match the declaration. Its user-data
 // differs, and only a new instance gets the new user-data.
 const ReasonNewMachineOnly = "NewMachineOnly"
 
@@ -99,7 +99,7 @@ func Differs(cs []Condition) bool {
 	return slices.ContainsFunc(cs, func(c Condition) bool { return c.Type == ConditionUpToDate && !c.Status })
 }
 
-// ConditionOf returns the condition of a type; without one, its Status is false.
+// ConditionOf returns a type's condition, or the zero value if there is none.
 func ConditionOf(cs []Condition, kind string) Condition {
 	if i := slices.IndexFunc(cs, func(c Condition) bool { return c.Type == kind }); i >= 0 {
 		return cs[i]
@@ -112,8 +112,9 @@ func WithoutCondition(cs []Condition, kind string) []Condition {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Condition) bool { return c.Type == kind })
 }
 
-// SetCondition replaces the condition of the same type. The old condition
-// stays, with its Since, unless status, reason or message changed.
+// SetCondition puts c into cs in place of the condition of the same type. If
+// status, reason and message are equal, the old condition stays and keeps its
+// Since.
 func SetCondition(cs []Condition, c Condition) []Condition {
 	for i := range cs {
 		if cs[i].Type != c.Type {
@@ -128,8 +129,8 @@ func SetCondition(cs []Condition, c Condition) []Condition {
 	return append(cs, c)
 }
 
-// NotAutostarted reports that a machine without autostart has not been started
-// since the host booted and waits for the user to start it.
+// NotAutostarted reports whether a machine without autostart waits for the user
+// to start it, because it was not started since the host booted.
 func (s MachineStatus) NotAutostarted() bool {
 	return ConditionOf(s.Conditions, ConditionReady).Reason == ReasonNotAutostarted
 }
@@ -157,44 +158,48 @@ type MachineStatus struct {
 	Instance  *InstanceInfo `json:"instance,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"`
 	Hardware  *Hardware     `json:"hardware,omitempty"`
-	// Ports are the host's ends of the instance's interfaces, by their names in
-	// the guest. The network provisioner finds them by it.
+	// Ports holds the host's end of each of the instance's interfaces, by the
+	// interface's name in the guest. The network provisioner finds these ends
+	// here.
 	Ports      map[string]Port `json:"ports,omitempty"`
 	Conditions []Condition     `json:"conditions,omitempty"`
 	Attempts   Attempts        `json:"retry,omitzero"`
 	Percent    *int            `json:"percent,omitempty"`
 	// ObservedGeneration is the generation that this status describes.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
-	// Uses lists the volumes and filesystems (KIND/NAME) in use; see Phase. Nil:
-	// the record is of an earlier version.
+	// Uses lists the volumes and filesystems (KIND/NAME) in use; see Phase. Nil
+	// means that the record is of an earlier version.
 	Uses []string `json:"uses,omitzero"`
+	// UsesNICs likewise lists the NICs in use; see NICObject.
+	UsesNICs []string `json:"uses-nics,omitzero"`
 	// ConsentUsed is the generation at which the instance was last observed to
-	// need no recreate: the user's consent in that generation is used up.
+	// need no recreate. The user's consent in that generation is used up.
 	ConsentUsed int64 `json:"consent-used,omitempty"`
-	// RestartsDone follows MachineRecord.RestartRequest. It is lower while a
-	// restart is due, including a restart that a change needs.
+	// RestartsDone is the RestartRequest of MachineRecord that the last restart
+	// answered. It is lower than the request while a restart is due, including a
+	// restart that a change needs.
 	RestartsDone int `json:"restarts-done,omitempty"`
-	// RestartedFor is kept after a restart for changes until the instance is
-	// observed to have them.
+	// RestartedFor is set by a restart that makes changes. It is kept until the
+	// instance is observed to have the changes.
 	RestartedFor *RestartedFor `json:"restarted-for,omitempty"`
-	// RetriesDone follows MachineRecord.RetryRequest, except while the instance is
-	// frozen: a retry then resumes the instance.
+	// RetriesDone is the last RetryRequest of MachineRecord that was seen. While
+	// the instance is frozen, it stays lower until the instance is resumed.
 	RetriesDone int `json:"retries-done,omitempty"`
 	// Boot is the boot of the host during which the instance last ran.
 	Boot string `json:"boot,omitempty"`
 	// FailedStep is the step whose failure Attempts counts.
 	FailedStep *FailedStep `json:"failed-step,omitempty"`
-	// StartFailed: the failure that Attempts counts prevented a start of the
-	// instance.
+	// StartFailed is true if the failure that Attempts counts prevented a start of
+	// the instance.
 	StartFailed bool `json:"start-failed,omitempty"`
-	// StartedAt is when the agent last started the instance, and Deaths the number
-	// of consecutive times that it stopped soon after.
+	// StartedAt is when the agent last started the instance. Deaths is the number
+	// of consecutive starts after which the instance soon stopped by itself.
 	StartedAt *time.Time `json:"started-at,omitempty"`
 	Deaths    int        `json:"deaths,omitempty"`
 }
 
 // RestartedFor names the changed fields for which an instance was restarted,
-// and the generation of its machine.
+// and the machine's generation at that time.
 type RestartedFor struct {
 	Generation int64    `json:"generation"`
 	Fields     []string `json:"fields"`
@@ -231,27 +236,29 @@ type TypeStatus struct {
 type HostRecord struct {
 	// Config is the host configuration as last read.
 	Config Config `json:"config"`
-	// Harvest overrides the configured harvest mode; empty: as configured.
+	// Harvest overrides the configured harvest mode. Empty means as configured.
 	Harvest string `json:"harvest,omitempty"`
-	// Facts are the agent's observations of the host's kernel. Provisioners in
-	// units of their own cannot observe them: the kernel's files are hidden there.
+	// Facts are the agent's observations of the host's kernel. A provisioner that
+	// runs in a separate systemd unit cannot make them, because the unit hides the
+	// kernel's files.
 	Facts HostFacts `json:"facts,omitzero"`
-	// Lineage is compared with the marks in stamps.
-	Lineage Lineage `json:"lineage,omitzero"`
+	// Recovery is the record of losses of the store.
+	Recovery Recovery `json:"lineage,omitzero"`
 }
 
-// HarvestMode is the harvest mode in force.
+// HarvestMode returns the harvest mode in force.
 func (r HostRecord) HarvestMode() string { return cmp.Or(r.Harvest, r.Config.Harvest) }
 
-// HarvestsUnknown says whether stamped objects without a record are removed.
+// HarvestsUnknown reports whether stamped objects without a record are removed.
+// They stay until the recovery of missing records has ended.
 func (r HostRecord) HarvestsUnknown() bool {
-	return r.HarvestMode() == "unknown" || r.HarvestMode() == "all"
+	return r.Recovery.Withheld("") == "" && (r.HarvestMode() == "unknown" || r.HarvestMode() == "all")
 }
 
 // HostFacts are facts of the host that affect machines and cannot be
 // configured.
 type HostFacts struct {
-	// Boot identifies this boot of the host; empty: unknown.
+	// Boot identifies this boot of the host, or is empty if unknown.
 	Boot string `json:"boot,omitempty"`
 }
 
@@ -267,13 +274,11 @@ func Encode(v any) json.RawMessage {
 
 // HostStatus is the status half of the single host object.
 type HostStatus struct {
-	// Known lists the container types whose instances were compared with the
-	// records since this store was created. Until then a missing record may mean a
-	// lost store, so workers draw no conclusion from it.
-	Known []ContainerType `json:"known,omitempty"`
-	// KnownStorage: volumes and filesystems were compared likewise.
-	KnownStorage bool `json:"known-storage,omitempty"`
-	// ConfDevice is the file system of conf.d at its last read, as MAJOR:MINOR.
+	// Known and KnownStorage are the scans that an earlier version recorded; see
+	// Recovery.Adopt().
+	Known        []string `json:"known,omitempty"`
+	KnownStorage bool     `json:"known-storage,omitempty"`
+	// ConfDevice is conf.d's file system when last read, as MAJOR:MINOR.
 	ConfDevice string `json:"conf-device,omitempty"`
 	// Notices inform the user about the store's history.
 	Notices []string `json:"notices,omitempty"`
@@ -285,8 +290,9 @@ const HostName = "host"
 // The sources of a declaration besides the path of a conf.d file.
 const (
 	SourceApply = "apply"
-	// SourceStamps: restored from the stamps of instances and storage; the next
-	// document that declares an object owns it.
+	// SourceStamps is the source of a declaration that was restored from the
+	// stamps of instances and storage. The next document that declares one of its
+	// objects becomes the object's owner.
 	SourceStamps = "stamps"
 )
 
@@ -296,23 +302,24 @@ type NetworkRecord struct {
 	Header
 	Network Network `json:"network"`
 	// Confirm is how long a change that affects the host's own connection waits
-	// for `hostler confirm`; zero: a successful probe confirms it.
+	// for `hostler confirm`. If it is zero, a successful probe confirms the
+	// change.
 	Confirm Duration `json:"confirm,omitempty"`
 }
 
-// GuestAddress holds the addresses of a machine's NIC on a network. It is kept
-// for the machine's life.
+// GuestAddress holds the addresses of a machine's NIC on a network. The
+// addresses stay the same for the machine's life.
 type GuestAddress struct {
 	// Machine is the machine's uid. A later machine of the same name does not
-	// inherit the addresses. Empty: not known.
+	// inherit the addresses. Machine is empty if the uid is not known.
 	Machine string `json:"machine,omitempty"`
 	MAC     string `json:"mac"`
-	// Addresses with their prefix lengths.
+	// Addresses have their prefix lengths, e.g. 10.20.0.10/24.
 	Addresses []string `json:"addresses"`
-	// Declared: the user chose the address.
+	// Declared is true if the user chose the address.
 	Declared bool `json:"declared,omitempty"`
-	// Released is when the machine was removed: the address stays unused for some
-	// time before another machine can get it.
+	// Released is when the machine was removed, or nil. A released address stays
+	// unused for some time before another machine gets it.
 	Released *time.Time `json:"released,omitempty"`
 }
 
@@ -327,13 +334,13 @@ type NetworkStatus struct {
 	// it while a change of the declaration waits.
 	Applied *Network `json:"applied,omitempty"`
 	// NICSettings maps each of the host's NICs under the bridge to the
-	// configuration that it had of its own; see package hostnet.
+	// configuration that the NIC had before; see package hostnet.
 	NICSettings map[string]json.RawMessage `json:"carried,omitempty"`
 	// Published are the host's ports that are forwarded to machines, e.g.
 	// tcp/8080.
 	Published []string `json:"published,omitempty"`
-	// Gateways are the bridge's own addresses without prefix lengths, and
-	// Nameservers the DNS servers of the guests.
+	// Gateways are the bridge's own addresses without prefix lengths. Nameservers
+	// are the DNS servers of the guests.
 	Gateways           []string    `json:"gateways,omitempty"`
 	Nameservers        []string    `json:"nameservers,omitempty"`
 	Conditions         []Condition `json:"conditions,omitempty"`

@@ -10,9 +10,11 @@ type Header struct {
 	// RetryRequest counts `hostler retry` calls. Its only purpose is that each
 	// call makes a new generation.
 	RetryRequest int `json:"retry-request,omitempty"`
-	// Force: the last RetryRequest detaches storage even if a process holds it.
+	// Force is true if the last RetryRequest detaches storage even while a process
+	// holds it.
 	Force bool `json:"force,omitempty"`
-	// Released: the instance or the data survives the removal of the record.
+	// Released is true if the instance or the data survives the removal of the
+	// record.
 	Released bool `json:"released,omitempty"`
 	// Held is empty while a document declares the object.
 	Held Hold `json:"held,omitempty"`
@@ -21,5 +23,6 @@ type Header struct {
 // Head returns the header, for code that treats all kinds of records alike.
 func (h *Header) Head() *Header { return h }
 
-// Consent allows the impacts.
+// Consent records the impacts that the user allows, instead of those allowed
+// before.
 func (h *Header) Consent(impacts []string) { h.Allow = impacts }

@@ -4,7 +4,7 @@ package spec
 type VolumeRecord struct {
 	Header
 	Volume Volume `json:"volume"`
-	// Restored: the record was restored from a stamp, so data exists.
+	// Restored is true if the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
 }
 
@@ -12,7 +12,7 @@ type VolumeRecord struct {
 type FilesystemRecord struct {
 	Header
 	Filesystem Filesystem `json:"filesystem"`
-	// Restored: the record was restored from a stamp, so data exists.
+	// Restored is true if the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
 }
 
@@ -35,18 +35,19 @@ const (
 type StorageStatus struct {
 	State   StorageState `json:"state"`
 	Message string       `json:"message,omitempty"`
-	// Created: the volume or filesystem exists on the host.
+	// Created is true if the volume or filesystem exists on the host.
 	Created bool `json:"created,omitempty"`
 	// StampUID is the uid in the stamp on the host if it differs from the object's
-	// uid: data of an earlier declaration was taken over.
+	// uid. It differs if data of an earlier declaration was taken over.
 	StampUID string `json:"stamp-uid,omitempty"`
 	// Size is the observed size in bytes.
 	Size int64 `json:"size,omitempty"`
-	// Device is the host's block device of a volume, Path the host's mount point
-	// of a filesystem; both are set only while attached to the host.
+	// Device is the host's block device of a volume. Path is the host's mount
+	// point of a filesystem. They are set only while the object is attached to the
+	// host.
 	Device string `json:"device,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Attachments to machines, by the machine's name.
+	// Attachments holds the attachments to machines, by the machine's name.
 	Attachments        map[string]AttachmentStatus `json:"attachments,omitempty"`
 	Conditions         []Condition                 `json:"conditions,omitempty"`
 	Attempts           Attempts                    `json:"retry,omitzero"`

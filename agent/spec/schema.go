@@ -42,8 +42,8 @@ func structSchema(t reflect.Type) object {
 	return s
 }
 
-// schema returns the schema of a field. The form of a text applies to the
-// entries of a list of text.
+// schema returns the schema of a field. For a list of text, the words and the
+// pattern apply to the entries.
 func (f fieldSchema) schema(t reflect.Type) object {
 	s := f.value(t)
 	s["description"] = f.description

@@ -21,8 +21,8 @@ const (
 
 var imageSchema = `^(` + imagePattern + `|` + ownSchemes(":.+", "|") + `|simplestreams:` + namePattern + `/.+|(file:/|https://)[^#]+#sha256=[0-9a-f]{64})$`
 
-// declarationSchema describes every field of the declared types, by the name of
-// the Go type and the key. A test compares it with the types.
+// declarationSchema describes every field of the declared types. Each entry is
+// named by the Go type and the key. A test compares the entries with the types.
 var declarationSchema = merged(machineSchema, map[string]fieldSchema{
 	"Declaration.version":     {description: "Version of this grammar: 1.", required: true, least: Version, most: Version},
 	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its extension. Applying a declaration replaces the declaration of the same name.", pattern: "^" + namePattern + "$"},

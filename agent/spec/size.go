@@ -15,7 +15,7 @@ const (
 	TiB Size = 1 << 40
 )
 
-// sizeUnits are sorted from large to small, so that String finds the largest
+// sizeUnits are sorted from large to small, so that String() finds the largest
 // unit without a remainder. B expresses all other sizes exactly.
 var sizeUnits = []struct {
 	suffix string
@@ -35,7 +35,7 @@ func ParseSize(s string) (Size, error) {
 		return 0, fmt.Errorf("a size is missing; write it like 512MiB or 1GiB")
 	case digits == 0:
 		return 0, fmt.Errorf("%s is not a size; write it like 512MiB or 1GiB", quote(s))
-	case unit == "" && digits > 6 && digits <= 12: // in MiB more than any host has, so bytes were meant
+	case unit == "" && digits > 6 && digits <= 12: // no host has that many MiB, so bytes were meant
 		return 0, fmt.Errorf("%s has no unit; write %sB for bytes, or a size like 512MiB", quote(s), number)
 	case unit == "" && digits <= 12:
 		return 0, fmt.Errorf("%s has no unit; write %sMiB, or the number with KiB, GiB or TiB", quote(s), number)
@@ -59,7 +59,7 @@ func ParseSize(s string) (Size, error) {
 }
 
 // mendUnit guesses the unit from spellings that are common elsewhere, e.g. M,
-// MB, mb, Mi, mib, " MiB".
+// MB, mb, Mi, mib, " MiB". It returns "" if it finds none.
 func mendUnit(unit string) string {
 	u := strings.ToUpper(strings.TrimSpace(unit))
 	if len(u) > 3 || len(u) == 0 || !strings.ContainsRune("KMGT", rune(u[0])) {
@@ -90,7 +90,7 @@ func (s Size) MarshalText() ([]byte, error) {
 	return []byte(s.String()), nil
 }
 
-// UnmarshalText reads a text of MarshalText.
+// UnmarshalText reads the size from text, as ParseSize() does.
 func (s *Size) UnmarshalText(text []byte) error {
 	v, err := ParseSize(string(text))
 	if err != nil {

@@ -38,9 +38,9 @@ type Volume struct {
 	Provider string `json:"provider"`
 	Size     Size   `json:"size"`
 	// Allocation is full (the space is reserved at once) or sparse (as data is
-	// written); empty: full.
+	// written). Empty means full.
 	Allocation string `json:"allocation,omitempty"`
-	// Retain: the data survives the removal of the declaration.
+	// Retain is true if the data survives the removal of the declaration.
 	Retain bool `json:"retain,omitempty"`
 }
 
@@ -50,7 +50,9 @@ const (
 	AllocationSparse = "sparse"
 )
 
-// Filesystem is a filesystem on a volume (Volume, Type) or of a provider.
+// Filesystem is a filesystem that is made on a volume or comes from a provider.
+// A filesystem on a volume has Volume and Type. One of a provider has Provider
+// and Size.
 type Filesystem struct {
 	Volume       string   `json:"volume,omitempty"`
 	Type         string   `json:"type,omitempty"`
@@ -59,9 +61,9 @@ type Filesystem struct {
 	MountOptions []string `json:"mount-options,omitempty"`
 	// Wipe allows the destruction of other data on the volume.
 	Wipe bool `json:"wipe,omitempty"`
-	// Shared: several machines may use it.
+	// Shared is true if several machines may use the filesystem.
 	Shared bool `json:"shared,omitempty"`
-	// Retain: the data survives the removal of the declaration.
+	// Retain is true if the data survives the removal of the declaration.
 	Retain bool `json:"retain,omitempty"`
 }
 
@@ -81,7 +83,7 @@ func (f Filesystem) MountedAs() string {
 type NIC struct {
 	Network string `json:"network"`
 	Address string `json:"address,omitempty"`
-	// Router: the machine may route, advertise routers and serve DHCP.
+	// Router is true if the machine may route, advertise routers and serve DHCP.
 	Router bool `json:"router,omitempty"`
 }
 
@@ -98,12 +100,12 @@ type Attachment struct {
 type CloudInit struct {
 	UserData string `json:"user-data,omitempty"`
 	// OnChange decides whether changed user-data and keys reach an existing
-	// machine: OnChangeKeep or OnChangeRerun. Empty: OnChangeKeep.
+	// machine. It is OnChangeKeep or OnChangeRerun; empty means OnChangeKeep.
 	OnChange string `json:"on-change,omitempty"`
 }
 
-// The values of CloudInit.OnChange. Keep: the guest stays as it is; rerun:
-// cloud-init runs the guest's first boot again at its next start.
+// The values of CloudInit.OnChange. With keep, the guest stays as it is. With
+// rerun, cloud-init runs the first boot again at the guest's next start.
 const (
 	OnChangeKeep  = "keep"
 	OnChangeRerun = "rerun"

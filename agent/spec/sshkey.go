@@ -35,7 +35,8 @@ func (d *decoder) sshKeys(path string, keys []string) {
 	}
 }
 
-// sshKeyFault describes the fault of a key; "" if it looks valid.
+// sshKeyFault describes the fault of a key. It returns "" if the key looks
+// valid.
 func sshKeyFault(key string) string {
 	words := strings.Fields(key)
 	for i, word := range words {

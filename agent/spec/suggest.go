@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// suggestion is the end of a message about an unknown word: the probably
-// intended word, or else all known words.
+// suggestion returns the end of a message about an unknown word. It proposes
+// meant, or lists the known words if meant is "".
 func suggestion(meant string, known []string) string {
 	if meant != "" {
 		return "; did you mean " + quote(meant) + "?"

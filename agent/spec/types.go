@@ -10,45 +10,53 @@ type ContainerType string
 
 // The container types.
 const (
-	LXD ContainerType = "lxd"
-	KVM ContainerType = "kvm"
-	LXC ContainerType = "lxc"
+	LXD   ContainerType = "lxd"
+	Incus ContainerType = "incus"
+	KVM   ContainerType = "kvm"
+	LXC   ContainerType = "lxc"
 )
 
-// TypeInfo holds the differences between container types outside of their
-// drivers and initialisers. The agent's constructors of both stand in
-// agent/drivers.go.
+// TypeInfo describes a container type, except for its driver and initialiser.
+// The agent constructs those in agent/drivers.go.
 type TypeInfo struct {
 	Type ContainerType
-	// Hypervisor is the name in messages, Description the schema's.
+	// Hypervisor is the hypervisor's name in messages. Description describes the
+	// type in the schema.
 	Hypervisor, Description string
-	// Supported: this agent can run machines of the type.
+	// Supported is true if this agent can run machines of the type.
 	Supported bool
-	// ImageForm is the form of an image's file: a format of package images.
+	// ImageForm is the format of the type's image files; see package images.
 	ImageForm string
-	// OwnImages: machines may use an image in the hypervisor's own store, as
-	// TYPE:ALIAS, and the hypervisor reports an instance's image.
+	// OwnImages is true if machines may use an image of the hypervisor's own
+	// store, as TYPE:ALIAS, and the hypervisor reports the image of an instance.
 	OwnImages bool
-	// Container: a machine shares the host's kernel. It can be privileged and use
-	// the host's filesystems.
+	// Container is true if a machine shares the host's kernel. Such a machine can
+	// be privileged and use the host's filesystems.
 	Container bool
 	// MinMemory and MinRootDisk are the smallest sizes of a machine.
 	MinMemory, MinRootDisk Size
 	// LocalBridge is the bridge that the hypervisor creates itself.
 	LocalBridge string
 
-	// pool is the configured storage pool of root disks.
+	// pool returns the configured storage pool of root disks. It is nil for a type
+	// without that setting.
 	pool func(TypesConfig) string
 }
 
-// containerTypes is the table of container types, in the order of lists.
+// containerTypes is the table of container types, in the order in which lists
+// show them.
 var containerTypes = []TypeInfo{
 	{
 		Type: LXD, Hypervisor: "LXD", Description: "LXD container", Supported: true, ImageForm: "lxd", OwnImages: true, Container: true,
 		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxdbr0",
 		pool: func(c TypesConfig) string { return c.LXD.Pool },
 	},
-	{ // A KVM guest boots its own kernel (behaviour K1).
+	{
+		Type: Incus, Hypervisor: "Incus", Description: "Incus container", Supported: true, ImageForm: "lxd", OwnImages: true, Container: true,
+		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "incusbr0",
+		pool: func(c TypesConfig) string { return c.Incus.Pool },
+	},
+	{ // A KVM guest boots its own kernel, which needs more memory (behaviour K1).
 		Type: KVM, Hypervisor: "KVM", Description: "virtual machine", Supported: true, ImageForm: "disk",
 		MinMemory: 512 * MiB, MinRootDisk: 2 * GiB, LocalBridge: "virbr0",
 		pool: func(c TypesConfig) string { return c.KVM.Pool },
@@ -61,16 +69,17 @@ var containerTypes = []TypeInfo{
 
 // TypesConfig is the configuration per container type.
 type TypesConfig struct {
-	LXD LXDConfig `json:"lxd"`
-	KVM KVMConfig `json:"kvm"`
+	LXD   LXDConfig `json:"lxd"`
+	Incus LXDConfig `json:"incus"`
+	KVM   KVMConfig `json:"kvm"`
 }
 
-// LXDConfig configures containers of LXD.
+// LXDConfig configures containers of LXD or Incus.
 type LXDConfig struct {
 	Pool string `json:"pool"`
 	MTU  int    `json:"mtu"`
-	// NetworkMethod is local (LXD's own bridge) or provider (bridges that
-	// something else makes).
+	// NetworkMethod is local (the daemon's own bridge) or provider (bridges that
+	// the administrator makes).
 	NetworkMethod string `json:"network-method"`
 }
 
@@ -82,8 +91,9 @@ type KVMConfig struct {
 }
 
 func defaultTypes() TypesConfig {
+	containers := LXDConfig{Pool: "default", MTU: 1500, NetworkMethod: "local"}
 	return TypesConfig{
-		LXD: LXDConfig{Pool: "default", MTU: 1500, NetworkMethod: "local"},
+		LXD: containers, Incus: containers,
 		KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
 	}
 }
@@ -91,25 +101,33 @@ func defaultTypes() TypesConfig {
 // typesSchema is the part of configSchema for TypesConfig.
 var typesSchema = map[string]fieldSchema{
 	"TypesConfig.lxd":          {description: "Containers of LXD."},
+	"TypesConfig.incus":        {description: "Containers of Incus."},
 	"TypesConfig.kvm":          {description: "KVM guests."},
-	"LXDConfig.pool":           {description: "LXD's storage pool for the root disks of new machines; without the key, the pool that LXD's default profile names, or else its profile hostler."},
-	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where LXD has none."},
-	"LXDConfig.network-method": {description: "local: machines without declared networks are on a bridge of LXD; provider: on bridges made outside hostler.", words: []string{"local", "provider"}},
+	"LXDConfig.pool":           {description: "The type's storage pool for the root disks of new machines; without the key, the pool that the default profile names, or else the profile hostler."},
+	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where the type has none."},
+	"LXDConfig.network-method": {description: "local: machines without declared networks are on the type's own bridge; provider: on bridges made outside hostler.", words: []string{"local", "provider"}},
 	"KVMConfig.accelerator":    {description: "How guests run; auto uses KVM if a test guest ran under it, else emulation.", words: []string{"auto", "kvm", "tcg"}},
 	"KVMConfig.pool":           {description: "libvirt's storage pool for the disks."},
 }
 
 func (c *configChecker) types(t TypesConfig) {
-	c.matches("types.lxd.pool", t.LXD.Pool, poolForm, "the name of a storage pool")
-	c.between("types.lxd.mtu", t.LXD.MTU, minMTU, maxMTU)
-	c.word("types.lxd.network-method", t.LXD.NetworkMethod, "local", "provider")
+	for _, of := range []struct {
+		path string
+		LXDConfig
+	}{{"types.lxd", t.LXD}, {"types.incus", t.Incus}} {
+		c.matches(of.path+".pool", of.Pool, poolForm, "the name of a storage pool")
+		c.between(of.path+".mtu", of.MTU, minMTU, maxMTU)
+		c.word(of.path+".network-method", of.NetworkMethod, "local", "provider")
+	}
 	c.word("types.kvm.accelerator", t.KVM.Accelerator, "auto", "kvm", "tcg")
 	c.matches("types.kvm.pool", t.KVM.Pool, poolForm, "the name of a storage pool")
 }
 
 // UseProvidedNetworks reports whether machines without declared networks use
 // bridges that the host's administrator provides.
-func (t TypesConfig) UseProvidedNetworks() bool { return t.LXD.NetworkMethod == "provider" }
+func (t TypesConfig) UseProvidedNetworks() bool {
+	return t.LXD.NetworkMethod == "provider" || t.Incus.NetworkMethod == "provider"
+}
 
 // ContainerTypes returns the table of all types. The caller must not change it.
 func ContainerTypes() []TypeInfo { return containerTypes }
@@ -142,8 +160,8 @@ func typeNames(fits func(TypeInfo) bool) []string {
 	return names
 }
 
-// PoolOf returns the configured pool for the root disks of a type, or "" for
-// the default, which lets the hypervisor choose.
+// PoolOf returns the configured pool for the root disks of a type. It returns
+// "" if the default is configured, which lets the hypervisor choose.
 func (c Config) PoolOf(t ContainerType) string {
 	info, known := t.Info()
 	if !known || info.pool == nil {
@@ -164,7 +182,8 @@ func described() string {
 	return strings.Join(all, ", ")
 }
 
-// leastSizes describes the smallest sizes, e.g. "16MiB, for kvm 512MiB".
+// leastSizes describes the smallest sizes, e.g. "16MiB, for kvm 512MiB". of
+// returns the smallest size of a type.
 func leastSizes(least Size, of func(TypeInfo) Size) string {
 	texts := []string{least.String()}
 	for _, i := range containerTypes {
@@ -175,8 +194,8 @@ func leastSizes(least Size, of func(TypeInfo) Size) string {
 	return strings.Join(texts, ", ")
 }
 
-// ownSchemes returns the types whose name and a colon begin a reference to an
-// image in the hypervisor's own store, each with the suffix and separator.
+// ownSchemes lists the types that have OwnImages, e.g. "lxd:ALIAS". suffix
+// follows each name, and separator stands between two of them.
 func ownSchemes(suffix, separator string) string {
 	names := typeNames(func(i TypeInfo) bool { return i.OwnImages })
 	return strings.Join(names, suffix+separator) + suffix

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Unsupported is a declared feature that is parsed and checked but not
-// implemented by this agent.
+// Unsupported is a declared feature that this agent parses and checks but does
+// not implement.
 type Unsupported struct {
 	Object  string // KIND/NAME
 	Feature string

@@ -16,8 +16,8 @@ import (
 	"hostler/internal/near"
 )
 
-// maxUserData is the maximum size of user-data that all ways into a guest
-// support.
+// maxUserData is the maximum size of user-data in bytes. Every way of passing
+// user-data to a guest supports this size.
 const maxUserData = 64 << 10
 
 const cloudConfig = "#cloud-config"
@@ -29,7 +29,8 @@ var userDataForms = []string{
 }
 
 // userData checks that cloud-init will recognise the user's user-data. Errors
-// name places inside it and never quote it: it may hold secrets.
+// name places inside the user-data and never quote it, because it may hold
+// secrets.
 func (c *checker) userData(at, s string) {
 	if !c.ok(at) || !c.has(at) {
 		return
@@ -63,7 +64,8 @@ func isMIME(s string) bool {
 	return strings.HasPrefix(start, "content-type:") || strings.HasPrefix(start, "mime-version:")
 }
 
-// multipart describes the fault of a multipart MIME message; "" if it is valid.
+// multipart describes the fault of a multipart MIME message. It returns "" if
+// the message is valid.
 func multipart(s string) string {
 	m, err := mail.ReadMessage(strings.NewReader(s))
 	if err != nil {

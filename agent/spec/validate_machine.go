@@ -83,9 +83,10 @@ func (c *checker) resources(at string, m Machine) {
 	c.size(at+".root-disk", m.RootDisk, disk, "")
 }
 
-// storageUsers holds the paths at which machines use storage, by its name.
+// storageUsers holds the paths at which machines use storage, by the name of
+// the volume or filesystem.
 type storageUsers struct {
-	// writers and readers use a volume as a block device.
+	// writers and readers hold the uses of volumes as block devices.
 	writers, readers map[string]string
 	filesystems      map[string]string
 }
@@ -123,9 +124,9 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 	}
 }
 
-// unformatted refuses a volume as a block device when a filesystem is on it:
-// the machine could read another machine's files, or write to the mounted
-// superblock and so e.g. plant programs of root.
+// unformatted refuses a volume as a block device when a filesystem is on it.
+// Otherwise the machine could read another machine's files. It could also write
+// to the mounted filesystem and e.g. plant setuid programs.
 func (c *checker) unformatted(here, volume string) {
 	if filesystem := cmp.Or(c.formatted[volume], claimantOf(c, c.others.Claims.volumes, volume)); filesystem != "" && c.ok(here) {
 		c.bad(here, "%s is made on the volume %s (%s), and a volume cannot be both a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
@@ -133,9 +134,8 @@ func (c *checker) unformatted(here, volume string) {
 	}
 }
 
-// writers refuses a second machine on a volume that a machine may write to: two
-// writers would destroy the data, and a reader would get the very device that
-// the writer changes.
+// writers refuses a second machine on a volume that a machine may write to. Two
+// writers would destroy the data, and a reader's device would change under it.
 func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	here += ".volume"
 	if !c.ok(here) {

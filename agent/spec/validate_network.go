@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// interfacePattern is the form of an interface name: the kernel accepts at most
+// interfacePattern is the form of an interface name. The kernel accepts at most
 // 15 bytes and neither slash, colon nor space (IFNAMSIZ in linux/if.h).
 const interfacePattern = `[A-Za-z0-9][A-Za-z0-9_.-]{0,14}`
 
@@ -22,8 +22,8 @@ var guestInterfaceForm = regexp.MustCompile(`^` + guestInterfacePattern + `$`)
 
 var interfaceForm = regexp.MustCompile(`^` + interfacePattern + `$`)
 
-// The bounds of an MTU: the minimum of IPv4 hosts (RFC 791) and the kernel's
-// maximum; IPv6 needs 1280 (RFC 8200).
+// The bounds of an MTU. minMTU is the minimum of IPv4 hosts (RFC 791),
+// minMTUIPv6 that of IPv6 (RFC 8200), and maxMTU the kernel's maximum.
 const (
 	minMTU     = 576
 	minMTUIPv6 = 1280
@@ -73,8 +73,8 @@ func (c *checker) networks() {
 	c.overlaps(subnets)
 }
 
-// overInterfaces refuses features that would affect all hosts on the network of
-// the host's NIC.
+// overInterfaces refuses NAT and DHCP on a bridge with NICs of the host,
+// because they would affect all hosts on the network of these NICs.
 func (c *checker) overInterfaces(path string, n Network) {
 	if len(n.Interfaces) == 0 {
 		return
@@ -101,8 +101,9 @@ func (c *checker) interfaceName(path, name, missing string) {
 	}
 }
 
-// once checks that a word is used once and not claimed by other documents. what
-// describes the use in the message, e.g. "the bridge of".
+// once checks that a word is used once and not claimed by other documents. used
+// maps the words of this document to their paths. what describes the use in the
+// message, e.g. "the bridge of".
 func (c *checker) once(used map[string]string, claimed claimants[string], word, path, what string) {
 	if word == "" || !c.ok(path) {
 		return
@@ -133,7 +134,8 @@ func (c *checker) mtu(path string, mtu int, six bool) {
 	}
 }
 
-// prefix reads an address with its prefix length.
+// prefix reads an address with its prefix length. It returns false if s is
+// invalid, and reports the error.
 func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
 	if !c.ok(path) {
 		return netip.Prefix{}, false
@@ -151,8 +153,8 @@ func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// hostAddress reads the address of an interface and checks that a host can have
-// it in its subnet.
+// hostAddress reads the address of an interface and checks that a host in the
+// subnet can have the address. It returns false if not.
 func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	p, ok := c.prefix(path, s, "10.20.0.1/24")
 	if !ok {
@@ -176,8 +178,8 @@ func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	return p, false
 }
 
-// lastAddress returns the last address of a subnet; for IPv4 that is its
-// broadcast address.
+// lastAddress returns the last address of a subnet, which is the broadcast
+// address in IPv4.
 func lastAddress(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -187,9 +189,10 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// overlaps reports subnets that share addresses with each other or with those
-// of other documents. The subnets are sorted by first address, so a subnet can
-// only lie in an earlier subnet, and comparing with the widest is enough.
+// overlaps reports subnets that share addresses with each other or with subnets
+// of other documents. It sorts the subnets by first address, so a subnet can
+// only lie in an earlier one. Hence a comparison with the last wide subnet is
+// enough.
 func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
 	for _, s := range subnets {
 		if first, found := c.others.Claims.overlapping(c, s.value); found {

@@ -13,7 +13,7 @@ import (
 type networkTable struct {
 	// subnets holds the subnets of the networks that were looked up so far.
 	subnets map[string][]netip.Prefix
-	taken   map[netip.Addr]string // address → path, of the document itself
+	taken   map[netip.Addr]string // maps an address to its path in this document
 }
 
 func (c *checker) networkTable() *networkTable {
@@ -30,8 +30,8 @@ func addressPath(network string, i int) string {
 	return fmt.Sprintf("networks.%s.addresses[%d]", network, i)
 }
 
-// subnetsOf returns the subnets of a declared network, with the host's
-// addresses in them.
+// subnetsOf returns the subnets of a declared network. Each is written as the
+// host's address in the subnet with the prefix length.
 func (c *checker) subnetsOf(network string, t *networkTable) []netip.Prefix {
 	subnets, known := t.subnets[network]
 	if !known {
@@ -46,7 +46,8 @@ func (c *checker) subnetsOf(network string, t *networkTable) []netip.Prefix {
 	return subnets
 }
 
-// holder returns the path of the network or NIC that has an address.
+// holder returns the path of the network or NIC that has an address, or "" if
+// the address is free.
 func (c *checker) holder(a netip.Addr, network string, t *networkTable) string {
 	if first := cmp.Or(t.taken[a], claimantOf(c, c.others.Claims.addresses, a)); first != "" {
 		return first
@@ -109,8 +110,8 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 	t.taken[p.Addr()] = path
 }
 
-// publish checks a machine's published ports. ports holds the path that has
-// each host port, per protocol.
+// publish checks a machine's published ports. ports maps each published port of
+// the host, e.g. tcp/8080, to the path that publishes it.
 func (c *checker) publish(at string, m Machine, ports map[string]string) {
 	if len(m.Publish) > 0 && len(m.Networks) == 0 && c.ok(at+".networks") {
 		c.bad(at+".publish", "needs a network through which the ports are reached; add it to the machine under \"networks\"")

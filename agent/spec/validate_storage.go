@@ -11,8 +11,8 @@ import (
 	"hostler/internal/near"
 )
 
-// minVolume is the minimum size of a volume or filesystem: no filesystem fits
-// on less.
+// minVolume is the minimum size of a volume or filesystem, because no
+// filesystem fits on less.
 const minVolume = MiB
 
 // The accepted values of storage fields.
@@ -23,12 +23,12 @@ var (
 	allocations         = []string{AllocationFull, AllocationSparse}
 )
 
-// leastOn is the minimum size of a volume for each type of filesystem
-// (mkfs.ext4, mkfs.xfs, mkfs.btrfs).
+// leastOn maps each type of filesystem to the smallest volume on which
+// mkfs.ext4, mkfs.xfs or mkfs.btrfs can make it.
 var leastOn = map[string]Size{"ext4": 2 * MiB, "xfs": 300 * MiB, "btrfs": 110 * MiB}
 
-// LeastOn returns the minimum size of a volume for a type of filesystem; 0 if
-// the type is not known.
+// LeastOn returns the minimum size of a volume for a type of filesystem, or 0
+// if the type is not known.
 func LeastOn(filesystem string) Size { return leastOn[filesystem] }
 
 var mountOptionForm = regexp.MustCompile(`^[A-Za-z0-9_.:=/@%+-]+$`)
@@ -50,7 +50,7 @@ func (c *checker) volumes() {
 }
 
 // size checks a size against its minimum. missing is the message for an absent
-// size; empty: the size is optional.
+// size. If missing is empty, the size is optional.
 func (c *checker) size(path string, size, least Size, missing string) {
 	switch {
 	case !c.ok(path):
@@ -107,7 +107,7 @@ func (c *checker) onVolume(path string, f Filesystem) {
 	}
 }
 
-// room checks that the volume is large enough for the type.
+// room checks that the volume is large enough for the type of the filesystem.
 func (c *checker) room(path string, f Filesystem) {
 	kind := cmp.Or(f.Type, filesystemTypes[0])
 	_, own := c.decl.Volumes[f.Volume]
@@ -163,7 +163,8 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 	}
 }
 
-// reference checks that a named object is declared in this or another document.
+// reference checks that a named object is declared in this or another document,
+// and reports whether it is.
 func reference[T any](c *checker, path, kind, name string, own, others map[string]T) bool {
 	if !c.ok(path) {
 		return false
@@ -186,8 +187,8 @@ func reference[T any](c *checker, path, kind, name string, own, others map[strin
 	return false
 }
 
-// The bounds for suggesting a name: the number of errors with a suggestion and
-// the number of compared names.
+// The bounds for suggesting a name. maxHints is the number of errors with a
+// suggestion, and maxHinted the number of names to choose from.
 const (
 	maxHints  = 10
 	maxHinted = 1000

@@ -9,14 +9,15 @@ import (
 )
 
 // written counts a change and starts a backup after every backupEvery changes.
-// The caller has the turn.
+// The caller holds l.turn.
 func (l *Local) written() {
 	l.sinceBackup++
 	if l.sinceBackup < l.backupEvery || l.backingUp.Swap(true) {
 		return
 	}
 	l.sinceBackup = 0
-	// The copy runs beside the writers: it reads one snapshot of the store.
+	// The copy is made while others write, because it reads one snapshot of the
+	// store.
 	l.backups.Go(func() {
 		defer l.backingUp.Store(false)
 		if err := l.backup(context.Background()); err != nil {
@@ -25,8 +26,8 @@ func (l *Local) written() {
 		}
 		l.turn <- struct{}{}
 		defer l.give()
-		// From here on the store's generation is above that of the copy, so an old
-		// copy is recognised.
+		// This raises the store's generation above that of the copy, so that the copy
+		// is recognised as old.
 		if err := l.advance(); err != nil {
 			l.log.Warn("The generation of the store could not be moved.", "error", err)
 		}
@@ -53,7 +54,7 @@ func (l *Local) copyTo(ctx context.Context, tmp string) error {
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
-	// SQLite fills an empty file and keeps its mode.
+	// SQLite writes into an existing empty file and keeps the file's mode.
 	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (l *Local) copyTo(ctx context.Context, tmp string) error {
 }
 
 // advance increments the generation of the store and then of its identity file,
-// so that every earlier copy is recognised as old. The caller has the turn.
+// so that every earlier copy is recognised as old. The caller holds l.turn.
 func (l *Local) advance() error {
 	if l.broken.Load() != nil {
 		return nil

@@ -81,8 +81,8 @@ func walk(ctx context.Context, c *sql.Conn, query string, f func(scanner) error)
 
 // isUnusable reports whether an error of opening the store means that the file
 // is damaged or not ours. Errors of the host, e.g. no memory, no file
-// descriptors or a failed read of the disk, do not count: the file stays in
-// place.
+// descriptors or a failed read of the disk, do not count, because the file
+// should then stay in place.
 func isUnusable(err error) bool {
 	if isDamage(err) {
 		return true
@@ -108,8 +108,8 @@ func recoverDamage(f func() error) (err error) {
 }
 
 // look checks the store's file before SQLite opens it and returns the reason
-// why it cannot be trusted, e.g. "it is not a database"; empty if it can. A
-// file of a newer schema is an error.
+// why the file cannot be trusted, e.g. "it is not a database". It returns "" if
+// the file can be trusted, and an error if it has a newer schema.
 func look(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -47,8 +47,8 @@ func (l *Local) doubt(reason string) error {
 	return l.commit(false, func(_ context.Context, m *meta) error { m.rebuilt = reason; return nil })
 }
 
-// MarkComplete removes the mark that the store was rebuilt: its records are
-// complete again.
+// MarkComplete removes the reason why records may be missing. Call it when the
+// records are complete again.
 func (l *Local) MarkComplete(ctx context.Context) error {
 	if err := l.take(ctx); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (l *Local) MarkComplete(ctx context.Context) error {
 }
 
 // lastGoodBeside returns the path of the last good copy that went into the
-// quarantine together with the store at path; empty if there is none.
+// quarantine together with the store at path, or "" if there is none.
 func lastGoodBeside(path string) string {
 	if path == "" {
 		return ""

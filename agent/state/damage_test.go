@@ -13,6 +13,7 @@ import (
 
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // damagedStore is the contents of a store and its files.
@@ -25,7 +26,7 @@ type damagedStore struct {
 // while it is open (the state after a crash) or after it was closed.
 func newDamagedStore(t *testing.T, open bool, edit func(*state.Local)) damagedStore {
 	t.Helper()
-	dir := t.TempDir()
+	dir := hosttest.MemoryDir(t)
 	l, report, err := state.Open(t.Context(), state.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func readDir(t *testing.T, dir string) map[string][]byte {
 // put writes the files to a new directory.
 func (w damagedStore) put(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := hosttest.MemoryDir(t)
 	for name, b := range w.files {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			t.Fatal(err)

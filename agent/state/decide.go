@@ -11,16 +11,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// change is the result of a write for its object: the new state (its revision
-// is not assigned yet), the removal, or no change.
+// change is the result of a write for its object. It is a new state, whose
+// revision is not assigned yet, or the removal, or no change.
 type change struct {
 	object  Object
 	removed bool
 	none    bool
 }
 
-// decide computes the change that a write makes to the current object; nil
-// means that the object is absent. newUID provides the uid of a created object
+// decide computes the change that a write makes to the current object. cur is
+// nil if the object is absent. newUID provides the uid of a created object
 // whose write has none.
 func decide(cur *Object, w Write, now time.Time, newUID func() string) (change, error) {
 	if err := checkWrite(w); err != nil {
@@ -120,7 +120,7 @@ func checkWrite(w Write) error {
 	return fault.New(fault.Invalid, "cannot write %s/%s: %q is not a life", w.Kind, w.Name, w.Life)
 }
 
-// maxName bounds kinds, names, uids and tokens, in bytes.
+// maxName bounds kinds, names and tokens, in bytes.
 const maxName = 256
 
 func checkID(id ID) error {
@@ -158,8 +158,8 @@ func compact(raw json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// sameJSON reports whether two compact values are equal, whatever the order of
-// keys and the escaping of characters; e.g. "<" equals "\u003c".
+// sameJSON reports whether two compact values are equal. The order of keys and
+// the escaping of characters do not matter; e.g. "<" equals "\u003c".
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -12,8 +12,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Changes that wait for the turn are committed together, because a sync of the
-// disk costs more than many changes. Each succeeds or fails on its own.
+// Changes that wait for Local.turn are committed together, because a sync of
+// the disk costs more than many changes. Each change succeeds or fails on its
+// own.
 
 // maxGroup bounds the rows that one commit writes for several changes, so that
 // the first change does not wait long for the others.
@@ -30,8 +31,9 @@ type pending struct {
 	ctx     context.Context //nolint:containedctx // of the call that waits for it
 	rows    int
 	relaxed bool
-	// make runs in a transaction, and runs again if that transaction fails. then
-	// runs once after the commit, in the goroutine that has the turn.
+	// make() runs in a transaction. If the disk is full, it may run again in
+	// another transaction. then() runs once after the commit, in the goroutine
+	// that holds Local.turn.
 	make func(ctx context.Context, m *meta) error
 	then func()
 	// done is closed when err or panicked is set.
@@ -138,7 +140,7 @@ func (p *pending) ended() bool {
 	}
 }
 
-// commitGroup makes the changes in one transaction. The caller has the turn.
+// commitGroup makes the changes in one transaction. The caller holds l.turn.
 func (l *Local) commitGroup(group []*pending) {
 	err := l.open()
 	if err == nil {
@@ -177,7 +179,7 @@ func (l *Local) commitGroup(group []*pending) {
 		return nil
 	})
 	if err != nil && len(left) > 1 && sqliteCode(err) == sqlite3.SQLITE_FULL {
-		// There may be room for some of them alone.
+		// There may be room for some of the changes if each is made alone.
 		for _, p := range left {
 			l.commitGroup([]*pending{p})
 		}
@@ -195,8 +197,8 @@ func (l *Local) commitGroup(group []*pending) {
 	}
 }
 
-// try makes one change. In a shared transaction it rolls a refused change back
-// to its savepoint.
+// try makes one change. If other changes share the transaction, it undoes a
+// failed change by rolling back to a savepoint.
 func (l *Local) try(ctx context.Context, m *meta, p *pending, shared bool) (err error) {
 	before := *m
 	if shared {

@@ -68,9 +68,9 @@ func writeIdentity(path string, id identity) error {
 }
 
 // markFile holds the revision of the last synced commit. It is overwritten in
-// place and never synced: after a crash of the agent it is exact, after a power
-// cut it may be behind. A store whose revision is below its mark is an older copy,
-// or lost the end of its write-ahead log.
+// place and never synced, so it is exact after a crash of the agent and may be
+// behind after a power cut. A store whose revision is below its mark is an
+// older copy, or lost the end of its write-ahead log.
 type markFile struct{ f *os.File }
 
 const markFormat = "%-36s %016x %08x\n"
@@ -106,8 +106,8 @@ func markSum(storeID string, revision int64) uint32 {
 	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", storeID, revision))
 }
 
-// readMark returns the revision in the mark; 0 if the mark is absent, torn or
-// belongs to another store.
+// readMark returns the revision in the mark. It returns 0 if the mark is
+// absent, is torn or belongs to another store.
 func readMark(path, storeID string) int64 {
 	b, err := readSmall(path)
 	if err != nil {

@@ -35,19 +35,19 @@ type Local struct {
 	conn    *sql.Conn // the writer's one connection
 	stmts   statements
 	// prepared are the statements to close. While a statement is open, SQLite
-	// keeps its connection and with it the write-ahead log.
+	// keeps the connection and with it the write-ahead log.
 	prepared []*sql.Stmt
 	hub      *hub
 
-	// turn is held by the goroutine that commits; it is a channel, so that a wait
-	// ends with its context. It guards meta, unsynced and sinceBackup. queue holds
-	// the changes that wait for it.
+	// turn is held by the goroutine that commits. It is a channel, so that waiting
+	// for it can be cancelled with a context. It guards meta, unsynced and
+	// sinceBackup. queue holds the changes that wait for turn.
 	turn        chan struct{}
 	queue       queue
 	commits     atomic.Int64
 	syncs       atomic.Int64
 	meta        meta
-	unsynced    bool // relaxed changes since the last sync
+	unsynced    *time.Timer // syncs the relaxed changes; nil if there are none since the last sync
 	sinceBackup int
 	backups     sync.WaitGroup
 	backingUp   atomic.Bool
@@ -76,7 +76,7 @@ func (l *Local) prepare(ctx context.Context) error {
 		{&l.stmts.begin, "INSERT INTO intents (" + intentColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
 		{&l.stmts.intent, "SELECT " + intentColumns + " FROM intents WHERE token = ?"},
 		{&l.stmts.end, "DELETE FROM intents WHERE token = ?"},
-		{&l.stmts.record, "INSERT INTO events (time, kind, name, uid, level, reason, message) VALUES (?, ?, ?, ?, ?, ?, ?)"},
+		{&l.stmts.record, "INSERT INTO events (time, kind, name, uid, level, reason, message, attempt, retry_limit, next_retry) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
 		{&l.stmts.prune, "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?"},
 	} {
 		stmt, err := l.conn.PrepareContext(ctx, s.text)
@@ -109,7 +109,7 @@ func (l *Local) Health() error {
 	return nil
 }
 
-// take waits for the turn to write.
+// take waits for l.turn.
 func (l *Local) take(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -131,12 +131,12 @@ func (l *Local) take(ctx context.Context) error {
 
 func (l *Local) give() { <-l.turn }
 
-// commit runs f in one transaction with a copy of meta, which f may change, and
-// keeps that copy if the transaction committed. The caller has the turn. It
-// cannot be cancelled: transactions are short, and after a cancelled COMMIT its
-// outcome would be unknown. A relaxed commit is not synced: it is durable after
-// the next other commit, which comes within RelaxedTime. SQLite syncs the whole
-// write-ahead log, so that a synced commit includes all earlier commits.
+// commit runs f() in one transaction with a copy of meta, which f() may change.
+// It keeps the copy if the transaction is committed. The caller holds l.turn. A
+// commit cannot be cancelled, because transactions are short and the outcome of
+// a cancelled COMMIT would be unknown. A relaxed commit is not synced. It
+// becomes durable with the next other commit, which comes within relaxedTime,
+// because SQLite syncs the whole write-ahead log.
 func (l *Local) commit(relaxed bool, f func(ctx context.Context, m *meta) error) error {
 	ctx := context.Background()
 	m := l.meta
@@ -150,7 +150,7 @@ func (l *Local) commit(relaxed bool, f func(ctx context.Context, m *meta) error)
 			if err := f(ctx, &m); err != nil {
 				return err
 			}
-			if m == l.meta && (relaxed || !l.unsynced) {
+			if m == l.meta && (relaxed || l.unsynced == nil) {
 				return nil
 			}
 			_, err := l.stmts.setMeta.ExecContext(ctx, m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
@@ -164,19 +164,23 @@ func (l *Local) commit(relaxed bool, f func(ctx context.Context, m *meta) error)
 		return l.fail("write", err)
 	}
 	l.commits.Add(1)
+	if !relaxed && (m != l.meta || l.unsynced != nil) {
+		l.syncs.Add(1)
+	}
 	l.meta = m
 	switch {
 	case !relaxed:
-		l.syncs.Add(1)
-		l.unsynced = false
-		// The mark names a durable revision, or a power cut would leave it above
-		// the store. It is opened last.
+		if l.unsynced != nil {
+			l.unsynced.Stop()
+			l.unsynced = nil
+		}
+		// The mark names only durable revisions, or a power cut would leave it above
+		// the store. It is nil while the store is being opened.
 		if l.mark != nil {
 			l.mark.set(m.storeID, m.revision)
 		}
-	case !l.unsynced:
-		l.unsynced = true
-		time.AfterFunc(RelaxedTime, l.syncLater)
+	case l.unsynced == nil:
+		l.unsynced = time.AfterFunc(relaxedTime, l.syncLater)
 	}
 	return nil
 }
@@ -196,8 +200,8 @@ func (l *Local) syncLater() {
 // opened.
 func (l *Local) Syncs() int64 { return l.syncs.Load() }
 
-// fail gives an error of SQLite its fault kind. After an error that leaves the
-// contents of the disk in doubt it makes the store read-only: the kernel
+// fail returns an error of SQLite with a fault kind. If the error leaves the
+// contents of the disk in doubt, the store becomes read-only. The kernel
 // reports a failed fsync only once, so the next fsync would succeed although
 // the data is lost.
 func (l *Local) fail(verb string, err error) error {
@@ -219,7 +223,7 @@ func (l *Local) fail(verb string, err error) error {
 	return fault.New(fault.Transient, "cannot %s the store: %w", verb, err)
 }
 
-// sqliteCode returns the primary result code; 0 for an error that is not
+// sqliteCode returns the primary result code, or 0 for an error that is not
 // SQLite's.
 func sqliteCode(err error) int {
 	var e *sqlite.Error

@@ -147,6 +147,35 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
+// The newest events come oldest first, page by page backwards.
+func TestNewestEvents(t *testing.T) {
+	l, _ := open(t, state.Options{Dir: t.TempDir()})
+	a := state.ID{Kind: "machine", Name: "a"}
+	for i := range 10 {
+		about := a
+		if i%2 == 1 {
+			about.Name = "b"
+		}
+		if err := l.Record(t.Context(), state.Event{Object: about, Message: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := state.EventQuery{Object: &a, Limit: 2, Newest: true}
+	for _, want := range []string{"6 8", "2 4", "0", ""} {
+		var got []string
+		events, err := l.Events(t.Context(), q)
+		for _, e := range events {
+			got = append(got, e.Message)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+		if len(events) > 0 {
+			q.Before = events[0].Seq
+		}
+	}
+}
+
 func TestCopyAfterManyWrites(t *testing.T) {
 	dir := t.TempDir()
 	l, _ := open(t, state.Options{Dir: dir, BackupEvery: 10})

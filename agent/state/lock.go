@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +18,10 @@ import (
 // releases the lock when its holder ends; the file stays.
 type dirLock struct{ f *os.File }
 
-// lockDir takes the lock. If another process holds it, lockDir returns a
-// fault.Conflict with the holder's pid at once.
+// lockDir takes the lock. If another process holds the lock, lockDir returns at
+// once with a fault.Conflict that names the holder's pid.
 func lockDir(path string) (*dirLock, error) {
-	// O_NONBLOCK: a fifo at this path must not block the agent.
+	// Without O_NONBLOCK, a fifo at this path would block the agent.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.NeedsOperator, "cannot lock the state directory: %w", err)
@@ -33,10 +34,7 @@ func lockDir(path string) (*dirLock, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		holder, _ := io.ReadAll(io.LimitReader(f, 64))
 		_ = f.Close()
-		pid := strings.TrimSpace(string(holder))
-		if pid == "" {
-			pid = "unknown"
-		}
+		pid := cmp.Or(strings.TrimSpace(string(holder)), "unknown")
 		return nil, fault.New(fault.Conflict, "cannot open the store: another agent (pid %s) has it open", pid)
 	}
 	if err != nil {
@@ -53,8 +51,8 @@ func (l *dirLock) release() error {
 	if l == nil {
 		return nil
 	}
-	// Close alone would leave the lock with a child that was forked just before
-	// and has not reached its exec.
+	// Closing the file is not enough. A child that was forked just before and has
+	// not reached its exec would still hold the lock.
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	return l.f.Close()
 }

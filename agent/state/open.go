@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,31 +19,31 @@ import (
 	"hostler/internal/fault"
 )
 
-// Options of Open.
+// Options are the options of Open().
 type Options struct {
 	// Dir is created with mode 0700; only the store uses it.
 	Dir string
-	// Clock returns the times that are written; nil: time.Now.
+	// Clock returns the times that are written. Nil means time.Now().
 	Clock func() time.Time
-	// Logger; nil: nothing is logged.
+	// Logger gets the log records. Nil means that nothing is logged.
 	Logger *slog.Logger
-	// BackupEvery is the number of changes between two backups; 0: 200.
+	// BackupEvery is the number of changes between two backups. 0 means 200.
 	BackupEvery int
-	// MaxEvents is the number of events that are kept; 0: 100,000.
+	// MaxEvents is the number of events that are kept. 0 means 100,000.
 	MaxEvents int
 }
 
 // OpenReport describes the store that Open found.
 type OpenReport struct {
-	// Fresh: the directory never held a store.
+	// Fresh is true if the directory never held a store.
 	Fresh bool
-	// Rebuilt: records were lost, or may have been. Instances, volumes and other
-	// things of the host without a record must then be recovered and never be
-	// removed. Every open reports it until MarkComplete.
+	// Rebuilt is true if records were lost, or may have been. Instances, volumes
+	// and other things of the host without a record must then be recovered and
+	// never be removed. Every Open() sets it until MarkComplete() is called.
 	Rebuilt bool
 	// Reason is why records may be missing.
 	Reason string
-	// Quarantined is the path to which this open moved a damaged store, if it did.
+	// Quarantined is the path to which Open() moved a damaged store, or "".
 	Quarantined string
 	// LastGood is the path of the last good copy, empty if there is none. After a
 	// loss it is in the quarantine and is never read.
@@ -65,9 +66,7 @@ func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	if l.clock == nil {
 		l.clock = time.Now
 	}
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
+	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	if l.backupEvery <= 0 {
 		l.backupEvery = 200
 	}
@@ -91,16 +90,16 @@ func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	return l, report, nil
 }
 
-// isFull reports whether an error means that the disk is full. SQLite has an
-// error code of its own for the case that it cannot extend its shared-memory
-// file.
+// isFull reports whether an error means that the disk is full. SQLite has a
+// separate error code for a full disk when it extends its shared-memory file.
 func isFull(err error) bool {
 	var e *sqlite.Error
 	return errors.Is(err, syscall.ENOSPC) || sqliteCode(err) == sqlite3.SQLITE_FULL ||
 		errors.As(err, &e) && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
-// ownDir creates the directory, or takes away the access of other users.
+// ownDir creates the directory. If the directory exists, other users lose their
+// access to it.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -149,7 +148,8 @@ func (l *Local) start(ctx context.Context) (OpenReport, error) {
 	return l.reopen(ctx, id, idErr)
 }
 
-// traces reports whether the directory ever held a store.
+// traces reports whether the directory ever held a store. idErr is the error of
+// reading the identity.
 func (l *Local) traces(idErr error) bool {
 	if !errors.Is(idErr, fs.ErrNotExist) || exists(l.files.mark) || exists(l.files.lastGood) {
 		return true
@@ -201,15 +201,16 @@ func (l *Local) reopen(ctx context.Context, id identity, idErr error) (OpenRepor
 	return l.finish(report)
 }
 
-// neverUsed reports whether the store was created but never written: a crash
-// came before its identity file was written.
+// neverUsed reports whether the store was created but never written. This
+// happens if the agent crashes before it writes the identity file.
 func (l *Local) neverUsed() bool {
 	return l.meta.generation <= 1 && l.meta.revision == 0 && l.meta.sum == 0 && !exists(l.files.lastGood) &&
 		readMark(l.files.mark, l.meta.storeID) == 0
 }
 
-// openExisting connects, migrates and checks all rows. unmade: the file is a
-// database without any table, so the first migration never happened.
+// openExisting connects, migrates and checks all rows. unmade is true if the
+// file is a database without any table, because the first migration never
+// happened.
 func (l *Local) openExisting(ctx context.Context) (unmade bool, err error) {
 	if err := l.connect(ctx); err != nil {
 		return false, err
@@ -269,8 +270,8 @@ func (l *Local) replace(ctx context.Context, reason string) (OpenReport, error) 
 	return report, err
 }
 
-// create creates a new store. It keeps the reason in the store until
-// MarkComplete, so that a crash in between does not lose it.
+// create creates a new store. The store keeps the reason until MarkComplete()
+// is called, so that a crash in between does not lose it.
 func (l *Local) create(ctx context.Context, reason string) (OpenReport, error) {
 	f, err := os.OpenFile(l.files.db, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 type present map[string]os.FileInfo
 
 // seePresent reads the inodes of the database, its write-ahead log and the
-// shared-memory index. The last two are absent where SQLite uses no write-ahead
-// log because the filesystem gives it no shared memory.
+// shared-memory index. The last two are absent on a filesystem without shared
+// memory, where SQLite uses no write-ahead log.
 func (f files) seePresent() (present, error) {
 	seen := present{}
 	for _, path := range []string{f.db, f.db + "-wal", f.db + "-shm"} {
@@ -29,8 +29,9 @@ func (f files) seePresent() (present, error) {
 	return seen, nil
 }
 
-// check fails when a path has no file or another file. The last commit then
-// went into an unlinked file, which the next start does not read.
+// check returns an error if a path has no file or has another file than before.
+// The last commit then went into an unlinked file, which the next start does
+// not read.
 func (p present) check() error {
 	for path, was := range p {
 		if is, err := os.Lstat(path); err != nil || !os.SameFile(was, is) {

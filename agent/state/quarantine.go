@@ -32,9 +32,9 @@ const maxQuarantined = 5
 const quarantineTime = "20060102T150405.000000000Z"
 
 // quarantineStore moves the database, SQLite's files beside it and the last
-// good copy into the quarantine, whatever their file types: it reads, follows
-// and deletes nothing. It returns the new path of the database; if there was
-// none, that of the copy; empty if there was neither.
+// good copy into the quarantine, whatever their file types. It does not read,
+// follow or delete them. It returns the new path of the database, or of the
+// copy if there was no database, or "" if there was neither.
 func (f files) quarantineStore(now time.Time) (string, error) {
 	if err := os.MkdirAll(f.quarantine, 0o700); err != nil {
 		return "", err
@@ -46,8 +46,8 @@ func (f files) quarantineStore(now time.Time) (string, error) {
 		stamp = now.UTC().Format(quarantineTime)
 	}
 	where := ""
-	// The database is moved last: as long as it is in place, the next start
-	// quarantines the rest.
+	// The database is moved last. If the agent stops before that, the next start
+	// moves the rest.
 	for _, path := range append(f.sides(), f.lastGood, f.db) {
 		if !exists(path) {
 			continue
@@ -68,8 +68,8 @@ func (f files) quarantineStore(now time.Time) (string, error) {
 	return where, f.pruneQuarantine(stamp)
 }
 
-// pruneQuarantine keeps the newest maxQuarantined stores. It never removes
-// keep, even if the clock went back.
+// pruneQuarantine keeps the newest maxQuarantined stores. It never removes the
+// store with the stamp keep, even if the clock went back.
 func (f files) pruneQuarantine(keep string) error {
 	entries, err := os.ReadDir(f.quarantine)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"hostler/internal/fault"
 )
@@ -27,7 +28,7 @@ func (l *Local) List(ctx context.Context, kinds ...string) ([]Object, int64, err
 	if err := l.open(); err != nil {
 		return nil, 0, err
 	}
-	// One read transaction, so that the revision and the rows match.
+	// One read transaction is used, so that the revision and the rows match.
 	tx, err := l.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, 0, l.readError(ctx, err)
@@ -83,7 +84,7 @@ func (l *Local) Intents(ctx context.Context) ([]Intent, error) {
 	return intents, l.readError(ctx, err)
 }
 
-// defaultEvents is the Limit of a query without a limit.
+// defaultEvents is the limit for a query whose Limit is 0.
 const defaultEvents = 1000
 
 // Events returns the events that the query selects, oldest first.
@@ -92,6 +93,9 @@ func (l *Local) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 		return nil, err
 	}
 	query, args := "SELECT "+eventColumns+" FROM events WHERE seq > ?", []any{q.After}
+	if q.Before > 0 {
+		query, args = query+" AND seq < ?", append(args, q.Before)
+	}
 	if q.Object != nil {
 		query, args = query+" AND kind = ?", append(args, q.Object.Kind)
 		if q.Object.Name != "" {
@@ -102,19 +106,26 @@ func (l *Local) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	if limit <= 0 {
 		limit = defaultEvents
 	}
-	rows, err := l.readers.QueryContext(ctx, query+" ORDER BY seq LIMIT ?", append(args, limit)...)
+	order := " ORDER BY seq"
+	if q.Newest {
+		order += " DESC"
+	}
+	rows, err := l.readers.QueryContext(ctx, query+order+" LIMIT ?", append(args, limit)...)
 	events, err := collect(rows, err, scanEvent)
+	if q.Newest {
+		slices.Reverse(events)
+	}
 	return events, l.readError(ctx, err)
 }
 
-// WatchEvents signals that there are new events; the first signal comes at
+// WatchEvents signals that there are new events. The first signal comes at
 // once.
 func (l *Local) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
 	return l.hub.runEvents(ctx)
 }
 
-// readError gives an error of a read its fault kind and text. Damage found by a
-// read makes the store read-only.
+// readError returns an error of a read with a fault kind and a text. If the
+// error means damage, the store becomes read-only.
 func (l *Local) readError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -29,7 +29,7 @@ func write(t *testing.T, l *state.Local, w state.Write) {
 	}
 }
 
-// Relaxed changes are synced by the next other change, or within RelaxedTime.
+// Relaxed changes are synced by the next other change, or within relaxedTime.
 func TestRelaxedChangesNeedNoSyncOfTheirOwn(t *testing.T) {
 	l, _ := open(t, state.Options{Dir: t.TempDir()})
 	write(t, l, machine("web"))
@@ -53,6 +53,35 @@ func TestRelaxedChangesNeedNoSyncOfTheirOwn(t *testing.T) {
 	}
 	if n := l.Syncs() - before; n < 1 {
 		t.Errorf("%d syncs after Sync", n)
+	}
+}
+
+// A relaxed change that another change's sync made durable needs no sync of its
+// own later.
+func TestRelaxedChangesAreSyncedOnce(t *testing.T) {
+	l, _ := open(t, state.Options{Dir: t.TempDir()})
+	write(t, l, machine("web"))
+	before := l.Syncs()
+	const pairs = 20
+	for i := range pairs {
+		write(t, l, status("web", fmt.Sprint("relaxed ", i), true))
+		write(t, l, status("web", fmt.Sprint("durable ", i), false))
+	}
+	write(t, l, status("web", "last", true))
+	wait(t, "the last change to be synced", func() bool { return l.Syncs() > before+pairs })
+	write(t, l, status("web", "after", true))
+	wait(t, "the change after it to be synced", func() bool { return l.Syncs() > before+pairs+1 })
+	if n := l.Syncs() - before; n > pairs+2 {
+		t.Errorf("%d syncs for %d durable changes and two relaxed ones", n, pairs)
+	}
+	before = l.Syncs()
+	for range 3 {
+		if err := l.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := l.Syncs() - before; n != 0 {
+		t.Errorf("%d syncs of a store without relaxed changes", n)
 	}
 }
 

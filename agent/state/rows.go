@@ -46,7 +46,7 @@ func (in *Intent) checksum() int64 {
 // meta is the single row of the meta table.
 type meta struct {
 	storeID string
-	// generation grows at every open, close and backup; revision with every
+	// generation grows at every open, close and backup. revision grows with every
 	// changed object.
 	generation, revision int64
 	sum                  int64
@@ -60,8 +60,8 @@ func (m *meta) checksum() int64 {
 
 type scanner interface{ Scan(dest ...any) error }
 
-// scanError turns values that do not fit their fields into errDamaged: the
-// agent did not write them.
+// scanError returns errDamaged for a value that does not fit its field, because
+// the agent never writes such a value.
 func scanError(err error) error {
 	if err == nil || sqliteCode(err) != 0 || errors.Is(err, sql.ErrNoRows) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -120,17 +120,23 @@ func scanIntent(s scanner) (Intent, error) {
 	return in, nil
 }
 
-const eventColumns = "seq, time, kind, name, uid, level, reason, message"
+const eventColumns = "seq, time, kind, name, uid, level, reason, message, attempt, retry_limit, next_retry"
 
 func scanEvent(s scanner) (Event, error) {
 	var e Event
 	var at int64
-	err := s.Scan(&e.Seq, &at, &e.Object.Kind, &e.Object.Name, &e.UID, &e.Level, &e.Reason, &e.Message)
+	var next sql.NullInt64
+	err := s.Scan(&e.Seq, &at, &e.Object.Kind, &e.Object.Name, &e.UID, &e.Level, &e.Reason, &e.Message, &e.Attempt, &e.Limit, &next)
 	e.Time = time.Unix(0, at).UTC()
+	if next.Valid {
+		t := time.Unix(0, next.Int64).UTC()
+		e.NextRetry = &t
+	}
 	return e, scanError(err)
 }
 
-// collect reads all rows with scan.
+// collect returns all rows of a query, each read by scan(). err is the error of
+// the query.
 func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err

@@ -12,13 +12,12 @@ import (
 // applicationID marks hostler's files in SQLite's header ("hstl").
 const applicationID = 0x6873746c
 
-// migrations are the steps from each schema version to the next: the statements
+// migrations are the steps from each schema version to the next. The statements
 // at index n turn version n into version n+1. Each step runs in one transaction
 // with its version number, so a crash leaves the old or the new version.
 var migrations = [][]string{{
-	// The table has one row. sum is the exclusive or of the chk of all objects and
-	// intents. It reveals a row that vanished or came back, even on an intact
-	// page.
+	// The table has one row. sum is the XOR of the checksums (chk) of all rows of
+	// objects and intents. It reveals a lost row, and a deleted row that came back.
 	`CREATE TABLE meta (
 		id INTEGER PRIMARY KEY CHECK (id = 1),
 		store_id TEXT NOT NULL,
@@ -60,10 +59,14 @@ var migrations = [][]string{{
 		reason TEXT NOT NULL,
 		message TEXT NOT NULL)`,
 	`CREATE INDEX events_object ON events (kind, name, seq)`,
+}, {
+	`ALTER TABLE events ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE events ADD COLUMN retry_limit INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE events ADD COLUMN next_retry INTEGER`,
 }}
 
 // openDB opens the file with at most n connections. A commit is synced before
-// it returns; every read of a page checks for damaged cells.
+// it returns. Every read of a page checks for damaged cells.
 func openDB(path string, n int, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"_pragma": append([]string{
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)",
@@ -84,8 +87,8 @@ func schemaVersion(ctx context.Context, c *sql.Conn) (int, error) {
 	return v, err
 }
 
-// migrate brings the schema from a version to the last of steps. prepare runs
-// inside the transaction that creates version 1.
+// migrate brings the schema to the latest version of steps. from is its present
+// version. prepare() runs inside the transaction that creates version 1.
 func migrate(ctx context.Context, c *sql.Conn, from int, steps [][]string, prepare func() error) error {
 	for v := from; v < len(steps); v++ {
 		if err := inTx(ctx, c, func() error {
@@ -118,7 +121,7 @@ func migrate(ctx context.Context, c *sql.Conn, from int, steps [][]string, prepa
 }
 
 // inTx runs f in one transaction, which holds the write lock from its start. It
-// rolls back when f returns an error or panics.
+// rolls back when f() returns an error or panics.
 func inTx(ctx context.Context, c *sql.Conn, f func() error) error {
 	if _, err := c.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -139,8 +142,8 @@ func inTx(ctx context.Context, c *sql.Conn, f func() error) error {
 	return nil
 }
 
-// checkSchema compares the schema with a freshly migrated schema: a changed
-// byte in it may hide a column that no other check reads.
+// checkSchema compares the schema with a freshly migrated schema, because a
+// changed byte in the schema may hide a column that no other check reads.
 func checkSchema(ctx context.Context, c *sql.Conn) error {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

@@ -21,7 +21,8 @@ type ID struct {
 // Life is an object's stage between creation and removal.
 type Life string
 
-// The values of Life. A Write with Delete removes the object from the store.
+// The values of Life. There is none for a removed object, because a Write with
+// Delete removes its record from the store.
 const (
 	Alive Life = "alive"
 	Dying Life = "dying"
@@ -78,14 +79,15 @@ type Write struct {
 	Life   Life            `json:"life,omitempty"`
 	Delete bool            `json:"delete,omitempty"`
 	// Relaxed lets the write return before it is durable. It becomes durable with
-	// the next other change, within RelaxedTime, or with Sync. A crash of the
+	// the next other change, within relaxedTime, or with Sync. A crash of the
 	// agent loses nothing; a power cut may lose the latest relaxed changes, each
-	// as if it had never been made. For example, progress is relaxed.
+	// as if it had never been made. E.g. the progress of an operation is written
+	// relaxed.
 	Relaxed bool `json:"relaxed,omitempty"`
 }
 
-// RelaxedTime is the longest time until a relaxed change is durable.
-const RelaxedTime = time.Second
+// relaxedTime is the longest time until a relaxed change is durable.
+const relaxedTime = time.Second
 
 // AnyRevision in Write.Revision skips the comparison; the object must exist.
 const AnyRevision = -1
@@ -95,10 +97,11 @@ type Mode string
 
 // The values of Mode.
 const (
-	// Atomic: all writes happen or none; the first failure is the error.
+	// Atomic means that all writes happen or none. The error is that of the first
+	// failed write.
 	Atomic Mode = "atomic"
-	// Each: every write succeeds or fails on its own and has its own result, in
-	// the order of the writes.
+	// Each means that every write succeeds or fails on its own and has its own
+	// result, in the order of the writes.
 	Each Mode = "each"
 )
 
@@ -139,17 +142,19 @@ type Intent struct {
 	// Action is a word for the user, e.g. create or delete.
 	Action string    `json:"action"`
 	Began  time.Time `json:"began"`
-	// Owner is the container type whose worker began it, if known. It is still
-	// there when the machine's record is gone.
+	// Owner is the container type whose worker began the effect, if known. It is
+	// kept here because the machine's record may be gone before the intent ends.
 	Owner string `json:"owner,omitempty"`
 }
 
 // Journal keeps the intents.
 type Journal interface {
-	// Begin is durable when it returns. The same token twice is fault.Conflict.
+	// Begin stores an intent, which is durable when Begin() returns. It returns
+	// fault.Conflict if the token is in use.
 	Begin(ctx context.Context, in Intent) error
-	// End removes intents, relaxed as in Write: an intent that comes back after a
-	// power cut is only looked at again. Absent intents are success.
+	// End removes intents. The removal is relaxed as in Write, because an intent
+	// that comes back after a power cut is only looked at again. An absent intent
+	// is no error.
 	End(ctx context.Context, tokens ...string) error
 	// Intents returns the open intents, oldest first.
 	Intents(ctx context.Context) ([]Intent, error)
@@ -175,13 +180,21 @@ type Event struct {
 	Level   string    `json:"level"`
 	Reason  string    `json:"reason"` // CamelCase word, e.g. Created
 	Message string    `json:"message"`
+	// After a failure, Attempt is the number of the next retry. There are at most
+	// Limit retries. NextRetry is the time of the next retry. If Attempt is 0, no
+	// counted retry follows.
+	Attempt   int        `json:"attempt,omitempty"`
+	Limit     int        `json:"limit,omitempty"`
+	NextRetry *time.Time `json:"next-retry,omitempty"`
 }
 
 // EventQuery selects events.
 type EventQuery struct {
 	After  int64 // Seq greater than this
-	Object *ID   // nil: all; an empty Name: all of the kind
-	Limit  int   // 0: 1000
+	Before int64 // Seq less than this; 0 means no bound
+	Object *ID   // nil means all; an empty Name means all of the kind
+	Limit  int   // 0 means 1000
+	Newest bool  // the newest events within Limit, not the oldest
 }
 
 // EventLog keeps the latest events, by default 100,000.

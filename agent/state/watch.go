@@ -19,7 +19,7 @@ type hub struct {
 
 // idWatch gathers the ids that one watcher has not received yet.
 type idWatch struct {
-	kinds   []string // empty: all
+	kinds   []string // empty means all
 	pending batch
 	wake    chan struct{} // holds one signal
 }
@@ -79,8 +79,8 @@ func (h *hub) recorded() {
 	}
 }
 
-// register begins to gather ids; run delivers them. In between, the watcher
-// lists the existing objects, so that no change is missed.
+// register begins to gather ids, and run() delivers them. The watcher lists the
+// existing objects between the two calls, so that no change is missed.
 func (h *hub) register(kinds []string) (*idWatch, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +106,8 @@ func (h *hub) take(w *idWatch) []ID {
 	return ids
 }
 
-// run sends first and then the changed ids until ctx ends or the hub is closed.
-// While the reader is slow, the next batch grows.
+// run sends the ids in first, and then the changed ids, until ctx ends or the
+// hub is closed. While the reader is slow, the next batch grows.
 func (h *hub) run(ctx context.Context, w *idWatch, first []ID) (<-chan []ID, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +143,8 @@ func (h *hub) run(ctx context.Context, w *idWatch, first []ID) (<-chan []ID, err
 	return ch, nil
 }
 
-// runEvents works like run for the signal of new events. The first signal comes
-// at once, so that earlier events are not missed.
+// runEvents works like run(), but for the signal of new events. The first
+// signal comes at once, so that earlier events are not missed.
 func (h *hub) runEvents(ctx context.Context) (<-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -126,7 +127,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 	return failpoint.Hit(failpoint.StoreAfterIntent)
 }
 
-// End removes intents; absent intents are success.
+// End removes intents. An absent intent is no error.
 func (l *Local) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
@@ -165,11 +166,13 @@ func (l *Local) Record(ctx context.Context, events ...Event) error {
 			if e.Time.IsZero() {
 				e.Time = l.clock()
 			}
-			if e.Level == "" {
-				e.Level = LevelInfo
+			e.Level = cmp.Or(e.Level, LevelInfo)
+			var next any
+			if e.NextRetry != nil {
+				next = e.NextRetry.UnixNano()
 			}
 			if _, err := l.stmts.record.ExecContext(ctx, e.Time.UnixNano(), printable(e.Object.Kind), printable(e.Object.Name),
-				printable(e.UID), printable(e.Level), printable(e.Reason), printable(e.Message)); err != nil {
+				printable(e.UID), printable(e.Level), printable(e.Reason), printable(e.Message), e.Attempt, e.Limit, next); err != nil {
 				return err
 			}
 		}

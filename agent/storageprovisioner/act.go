@@ -13,9 +13,9 @@ import (
 )
 
 // act carries out the due steps in their order, with one bulk call per source
-// and action (S17), and reports whether it acted. done holds the results of
-// this pass by step: a step that succeeded and is planned again counts as
-// failed, and a failed step waits for the next pass.
+// and action. acted reports whether it has new results. done holds the results
+// of earlier calls in this pass. If a step in done succeeded but is due again,
+// it now fails. If it failed, it waits for the next pass.
 func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted bool, err error) {
 	entities := map[string]*Entity{}
 	for i := range l.desired.Entities {
@@ -63,9 +63,9 @@ func (j *job) key() string {
 	return string(j.step.Action) + " " + j.entity.key() + " " + j.step.Machine
 }
 
-// batch carries out the steps of a phase: one bulk call per source and
-// action, all calls in parallel. It returns the jobs that have a new result to
-// record.
+// batch carries out the steps of a phase. It makes one bulk call per source and
+// action, and all calls in parallel. It returns the jobs that have a new result
+// to record.
 func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[string]error) (finished []*job) {
 	groups := map[string][]*job{}
 	for _, j := range jobs {
@@ -99,16 +99,16 @@ func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[st
 	return finished
 }
 
-// events are the event reasons of the actions.
+// events holds the reasons of the actions' events.
 var events = map[Action]string{
 	ActionDestroy: "Destroyed", ActionRelease: "Released", ActionAdopt: "TakenOver", ActionCreate: "Created",
 	ActionGrow: "Grown", ActionDetach: "Detached", ActionAttach: "Attached", ActionHide: "Detached", ActionShow: "Attached",
 }
 
-// record writes the results of a phase to the statuses, the events and the
+// record writes the results of a phase to the statuses, the event log and the
 // metrics.
 func (w *Worker) record(life context.Context, jobs []*job) error {
-	// A result is recorded even while the agent stops.
+	// Record the results even if the agent is stopping.
 	ctx, cancel := reconcile.Outlasting(life)
 	defer cancel()
 	now := w.Now()
@@ -143,7 +143,7 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 	return nil
 }
 
-// message is the text of the job's event.
+// message returns the text of the job's event.
 func (j *job) message() string {
 	text := j.step.Detail
 	if j.step.Machine != "" {

@@ -14,19 +14,19 @@ import (
 
 // The condition types of volumes and filesystems.
 const (
-	// conditionFailed: an action failed. The reason names the action, the
-	// message is its error.
+	// conditionFailed is true if an action failed. Its reason is the name of
+	// the action, its message is the error.
 	conditionFailed = "Failed"
 	// conditionUpToDate is false while a step is held for the operator's
 	// decision.
 	conditionUpToDate = "UpToDate"
 )
 
-// delays is the backoff of S19: 30 s, doubling to 30 min.
+// delays holds the delays between retries: 30 s, doubling up to 30 min.
 var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 
-// assess returns the status of every entity, in the order of the entities, from
-// the input and the steps of Plan. Pure.
+// assess returns the status of every entity, in the order of the entities. It
+// derives them from the input and the steps of Plan. It is a pure function.
 func assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
 	p := newPlanner(desired, observed, policy)
 	own, ofMachines := map[string][]Step{}, map[string]Step{}
@@ -58,8 +58,8 @@ func assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 	return statuses
 }
 
-// caughtUp drops failures of actions that are no longer planned, and sets the
-// observed generation once only held steps are left.
+// caughtUp drops failures of actions that are no longer planned. It sets the
+// observed generation if all remaining steps are held.
 func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(string) bool) {
 	forget(s, func(failed Action) bool {
 		return s.ObservedGeneration >= e.Generation && slices.ContainsFunc(steps, func(step Step) bool { return step.Action == failed })
@@ -73,7 +73,8 @@ func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(str
 	}
 }
 
-// facts copies size, device and path of the observed object into the status.
+// facts copies the size, device and path of the observed object into the
+// status.
 func (p *planner) facts(s *spec.StorageStatus, e *Entity) {
 	s.Device, s.Path = "", ""
 	if e.Kind == spec.KindVolume {
@@ -103,8 +104,8 @@ func (p *planner) facts(s *spec.StorageStatus, e *Entity) {
 	}
 }
 
-// problem is the defect that the source reported for the entity's object on the
-// host, or "".
+// problem returns the defect that the source reports for the entity's object on
+// the host, or "" if there is none.
 func (p *planner) problem(e *Entity) string {
 	if v := p.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil {
 		return v.Problem
@@ -115,7 +116,7 @@ func (p *planner) problem(e *Entity) string {
 	return ""
 }
 
-// state sets the state and the message (S18, S25).
+// state sets State and Message.
 func (p *planner) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	s.Message = ""
 	if failed := failedAction(*s); failed != "" {
@@ -132,8 +133,8 @@ func (p *planner) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	if s.Device != "" && e.Kind == spec.KindVolume || s.Path != "" {
 		s.State = spec.StorageAttached
 	}
-	// Steps in the order in which they follow each other: the status shows the
-	// first.
+	// Sort the steps in the order in which they are carried out, because the
+	// status shows the first.
 	slices.SortStableFunc(steps, func(a, b Step) int { return rank(a.Action) - rank(b.Action) })
 	for _, step := range steps {
 		switch {
@@ -157,12 +158,13 @@ func (p *planner) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	}
 }
 
-// rank is an action's place in the order of an entity's actions.
+// rank returns an action's place in the order of an entity's actions.
 func rank(a Action) int {
 	return slices.Index([]Action{ActionCreate, ActionAdopt, ActionDetach, ActionAttach, ActionRemount, ActionGrow, ActionDestroy, ActionRelease, ActionForget}, a)
 }
 
-// stateOf is the state of an entity while an action is carried out.
+// stateOf returns the state of an entity while an action is carried out. For an
+// action without such a state, it returns its second argument.
 func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
 	switch a {
 	case ActionCreate, ActionAdopt:
@@ -177,8 +179,8 @@ func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
 	return otherwise
 }
 
-// setFailed sets state and message from the recorded failure. A failure that is
-// retried automatically does not yet show the state error (S18).
+// setFailed sets State and Message from the recorded failure. After a transient
+// failure, State is the state of the failed action, not error.
 func setFailed(s *spec.StorageStatus, a Action) {
 	s.Message = spec.ConditionOf(s.Conditions, conditionFailed).Message
 	s.State = failedState(a, fault.Kind(s.Attempts.ErrorKind), s.State)
@@ -195,7 +197,7 @@ func failedState(a Action, kind fault.Kind, otherwise spec.StorageState) spec.St
 }
 
 // attachments returns the entity's attachment status for each machine. Source
-// is set exactly while the machine may use the entity.
+// is set only while the machine has permission to use the entity.
 func (p *planner) attachments(s *spec.StorageStatus, e *Entity, steps map[string]Step) map[string]spec.AttachmentStatus {
 	all := map[string]spec.AttachmentStatus{}
 	for _, machine := range p.machines(e) {
@@ -243,7 +245,7 @@ func (p *planner) attachments(s *spec.StorageStatus, e *Entity, steps map[string
 }
 
 // deviceFor sets Source to the volume's device if the device has the declared
-// mode and no other machine or filesystem may write to it.
+// mode and no other machine or filesystem can write to it.
 func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 	d, attached := device(p.volumesSeen[e.Name])
 	refused := p.both(e.Name)
@@ -264,7 +266,8 @@ func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string)
 	}
 }
 
-// upToDate sets the condition UpToDate: false while a step is held.
+// upToDate sets the condition UpToDate. It is false while a step is held,
+// unless the step's action failed.
 func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
@@ -276,8 +279,8 @@ func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 }
 
 // unverified returns the status of an entity whose source has not been observed
-// since the agent started. It clears the sources of all attachments: they may
-// be stale, and no machine may start with them.
+// since the agent started. It clears Source of all attachments, because no
+// machine must start with a source that may be stale.
 func unverified(s spec.StorageStatus) spec.StorageStatus {
 	s.Attachments = maps.Clone(s.Attachments)
 	for machine, a := range s.Attachments {
@@ -291,7 +294,7 @@ func unverified(s spec.StorageStatus) spec.StorageStatus {
 }
 
 // fail records a failed step in the status. Failures of every kind but Invalid
-// are retried after the delays of S19, or earlier after a related event.
+// are retried after the time in delays, or earlier after a related event.
 func fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
 	s.ObservedGeneration = generation
 	kind := fault.KindOf(err)

@@ -7,11 +7,11 @@ import (
 	"hostler/agent/spec"
 )
 
-// Several actions of one entity may fail at the same time. The status shows the
-// latest failure; Others keeps the rest, so that each action has its own retry
-// schedule.
+// Several actions of an entity may be failing at the same time. The status
+// shows the latest failure. Its field Others keeps the other failures, so that
+// each action has its own retry schedule.
 
-// failedAction is the action of the recorded failure; "" if there is none.
+// failedAction returns the action of the shown failure, or "" if there is none.
 func failedAction(s spec.StorageStatus) Action {
 	if c := spec.ConditionOf(s.Conditions, conditionFailed); s.Attempts.ErrorKind != "" && c.Status {
 		return Action(c.Reason)
@@ -19,8 +19,8 @@ func failedAction(s spec.StorageStatus) Action {
 	return ""
 }
 
-// attemptsOf returns the attempts of an action; ErrorKind is "" if the action
-// is not failing.
+// attemptsOf returns the attempts of an action. Their ErrorKind is "" if the
+// action is not failing.
 func attemptsOf(s spec.StorageStatus, a Action) spec.Attempts {
 	if failedAction(s) == a {
 		return s.Attempts
@@ -28,8 +28,8 @@ func attemptsOf(s spec.StorageStatus, a Action) spec.Attempts {
 	return s.Others[string(a)].Attempts
 }
 
-// turnTo moves the recorded failure to Others if it is of another action, and
-// restores the attempts of action a.
+// turnTo prepares the status for a failure of action a. It moves the shown
+// failure of another action to Others and restores the earlier attempts of a.
 func turnTo(s *spec.StorageStatus, a Action) {
 	attempts := attemptsOf(*s, a)
 	others := maps.Clone(s.Others)

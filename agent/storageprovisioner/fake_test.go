@@ -367,7 +367,7 @@ func (h fakeViews) List(context.Context, ...string) (map[string]idmap.View, erro
 	all := maps.Clone(h.views)
 	for id, f := range h.filesystems {
 		for _, a := range f.Attachments {
-			all[a.Path] = idmap.View{Path: a.Path, Filesystem: id}
+			all[a.Path] = idmap.View{Filesystem: id}
 		}
 	}
 	return all, nil
@@ -382,7 +382,7 @@ func (h fakeViews) Show(_ context.Context, views []idmap.Params) []storage.Resul
 		if f := h.filesystems[id]; f == nil || len(f.Attachments) == 0 {
 			return idmap.View{}, h.refuse("shows filesystem/%s, which is not mounted", id)
 		}
-		h.views[p.Path] = idmap.View{Path: p.Path, Filesystem: id, ReadOnly: p.ReadOnly, Mapped: p.Map != nil}
+		h.views[p.Path] = idmap.View{Filesystem: id, ReadOnly: p.ReadOnly, Mapped: p.Map != nil}
 		return h.views[p.Path], nil
 	})
 }

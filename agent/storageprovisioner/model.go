@@ -1,7 +1,7 @@
-// Package storageprovisioner keeps volumes, filesystems and their attachments
-// to machines as declared. It reads all records and, with one bulk call per
-// source, the host's storage; a pure function plans the steps between the two;
-// the worker carries them out in bulk.
+// Package storageprovisioner makes volumes, filesystems and their attachments
+// to machines match their declarations. The worker reads all records and, with
+// one call per source, the host's storage. A pure function plans the steps, and
+// the worker carries out the steps in bulk calls.
 package storageprovisioner
 
 import (
@@ -27,33 +27,36 @@ type Entity struct {
 	Life            state.Life
 	Generation      int64
 	Status          spec.StorageStatus
-	// Record is the copy of the record that the source stores beside the stamp.
+	// Record is the encoded record, of which the source stores a copy beside
+	// the stamp.
 	Record string
-	// Source is the name of the providing source, e.g. loop.
+	// Source is the name of the source that provides the entity, e.g. loop.
 	Source string
-	// Retain: the data stays when the record is removed.
+	// Retain is true if the data stays when the record is removed.
 	Retain bool
-	// Force: detach even while a process holds the entity.
+	// Force is true if a process that holds the entity must not prevent a
+	// detach.
 	Force bool
-	// Size is the declared size in bytes; 0 for a filesystem on a volume.
+	// Size is the declared size in bytes. It is 0 for a filesystem on a volume.
 	Size       int64
-	Volume     spec.Volume     // of a volume
-	Filesystem spec.Filesystem // of a filesystem
-	// Bears is the uid in the stamp of the filesystem's volume. The filesystem
-	// has the same uid in its stamp: declared again, it is found on its volume.
+	Volume     spec.Volume     // set for a volume
+	Filesystem spec.Filesystem // set for a filesystem
+	// Bears is the uid in the stamp of the filesystem's volume. The
+	// filesystem's stamp has the same uid, so that a filesystem that is
+	// declared again is found on its volume.
 	Bears string
-	// Moved is set if the declaration puts the filesystem on another source or
-	// volume than its data is on. The entity's other fields then describe the
-	// place of the data. See PlaceAtData.
+	// Moved is not nil if the declaration names another source or volume than
+	// the one with the filesystem's data. In this case the other fields
+	// describe the place of the data. See PlaceAtData.
 	Moved *plan.Change
 }
 
 func (e *Entity) id() state.ID { return state.ID{Kind: e.Kind, Name: e.Name} }
 
-// key is KIND/NAME.
+// key returns KIND/NAME.
 func (e *Entity) key() string { return e.Kind + "/" + e.Name }
 
-// ref is the name and stamp under which a source knows the entity.
+// ref returns the name and stamp by which a source knows the entity.
 func (e *Entity) ref(namespace string) storage.Ref {
 	uid := cmp.Or(e.Bears, e.Status.StampUID, e.UID)
 	return storage.Ref{ID: e.Name, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
@@ -68,7 +71,8 @@ type Machine struct {
 	Status     spec.MachineStatus
 }
 
-// has returns the machine's attachment of an entity.
+// has returns the machine's declared attachment of an entity. The second result
+// is false if there is none.
 func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
 	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Object() == e.key() })
 	if at < 0 {
@@ -77,7 +81,7 @@ func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
 	return g.Storage[at], true
 }
 
-// Desired is the declared storage and its machines.
+// Desired holds the declared storage and all machines.
 type Desired struct {
 	Entities []Entity
 	Machines []Machine
@@ -85,45 +89,43 @@ type Desired struct {
 
 // Observed is an observation of the host.
 type Observed struct {
-	// Volumes and Filesystems are keyed by the name of their source.
+	// Volumes and Filesystems are by the name of their source.
 	Volumes     map[string][]storage.Volume
 	Filesystems map[string][]storage.Filesystem
-	// Mounts are the mounts below the directories Policy.Mounts and
+	// Mounts holds the mounts below the directories Policy.Mounts and
 	// Policy.Views, by path.
 	Mounts map[string]idmap.View
-	// Blind holds the errors of sources that could not be listed. No step is
-	// planned for their entities.
+	// Blind holds the errors of sources that could not be listed. Plan plans no
+	// steps for entities of these sources.
 	Blind map[string]error
 }
 
-// Policy holds the other inputs of a plan. It is a value, so that Plan stays
-// pure.
+// Policy holds the other inputs of a plan.
 type Policy struct {
 	Namespace string
-	// Leave: release volumes and filesystems that are no longer declared;
-	// delete nothing.
+	// Leave is true if volumes and filesystems that are no longer declared are
+	// released instead of deleted.
 	Leave bool
 	Now   time.Time
-	// Unfound names a container type that may run machines without a record,
-	// e.g. after the loss of the store. Until recovery has found those
-	// machines, no storage is detached or removed.
-	Unfound string
-	// Nudged are the entities (KIND/NAME) with a related event: their pending
-	// retries are made at once.
+	// Withheld names the event for which destructive steps wait, or is empty;
+	// see spec.Recovery.
+	Withheld string
+	// Nudged holds the entities (KIND/NAME) with a related event. Their pending
+	// retries are due at once.
 	Nudged map[string]bool
-	// Mounts is the directory of the host's own mounts, Views that of the
-	// mounts that machines see.
+	// Mounts is the directory of the host's own mounts. Views is the directory
+	// of the mounts that machines see.
 	Mounts, Views string
-	// Map translates owners for unprivileged machines; NoMap says why there is
-	// no map.
+	// Map translates owners for unprivileged machines. NoMap is the reason why
+	// there is no map, or "".
 	Map   idmap.Map
 	NoMap string
 }
 
-// mountPath is where the host has a filesystem mounted (S32).
+// mountPath returns the path at which the host mounts a filesystem.
 func (p Policy) mountPath(filesystem string) string { return filepath.Join(p.Mounts, filesystem) }
 
-// viewPath is where a machine's view of a filesystem is.
+// viewPath returns the path of a machine's view of a filesystem.
 func (p Policy) viewPath(machine, filesystem string) string {
 	return filepath.Join(p.Views, machine, filesystem)
 }
@@ -131,11 +133,11 @@ func (p Policy) viewPath(machine, filesystem string) string {
 // Action names the effect of a step.
 type Action string
 
-// The actions.
+// These are the actions.
 const (
 	ActionDestroy Action = "destroy" // delete the data, then the record
 	ActionRelease Action = "release" // keep the data, remove the record
-	ActionForget  Action = "forget"  // remove the record: there is no data
+	ActionForget  Action = "forget"  // remove the record, as there is no data
 	ActionAdopt   Action = "adopt"   // take over data of an earlier declaration
 	ActionCreate  Action = "create"
 	ActionGrow    Action = "grow"
@@ -143,12 +145,12 @@ const (
 	ActionAttach  Action = "attach" // to the host
 	ActionHide    Action = "hide"   // take a machine's view away
 	ActionShow    Action = "show"   // give a machine its view
-	// ActionRemount is always held: machines see copies of the host's mount
-	// with their own flags, and only a new mount changes the flags of all
+	// ActionRemount is always held. Machines see copies of the host's mount
+	// that have separate flags, and only a new mount changes the flags of all
 	// copies.
 	ActionRemount Action = "remount"
-	// ActionPrepare is only shown, never carried out as a step: creating the
-	// filesystem installs packages on the host.
+	// ActionPrepare is only shown in plans, to say that the creation of a
+	// filesystem will install packages on the host.
 	ActionPrepare Action = "prepare"
 )
 
@@ -159,21 +161,22 @@ type Step struct {
 	Name    string
 	Machine string
 	Detail  string
-	// Changes are for display. That of ActionAdopt also carries the new stamp's
-	// uid.
+	// Changes are for display. ActionAdopt also takes the stamp's uid from its
+	// change.
 	Changes []plan.Change
-	// Keeps: the data stays on the volume when the filesystem is destroyed.
+	// Keeps is true if the data stays on the volume when the filesystem is
+	// destroyed.
 	Keeps bool
-	// Waiting names an unmet precondition; the step is only shown.
+	// Waiting names an unmet precondition. A step with one is only shown.
 	Waiting string
-	// Held says why the step needs the operator; the step is only shown.
+	// Held says why the step needs the operator. A held step is only shown.
 	Held string
-	// After is the earliest time of the step; zero: now.
+	// After is the earliest time for the step. Zero means now.
 	After time.Time
 }
 
-// takes reports whether the step removes storage or takes it from its users.
-func (s Step) takes() bool {
+// Destroys reports whether the step removes storage or takes it from its users.
+func (s *Step) Destroys() bool {
 	switch s.Action {
 	case ActionDestroy, ActionRelease, ActionForget, ActionDetach, ActionHide:
 		return true
@@ -181,13 +184,17 @@ func (s Step) takes() bool {
 	return false
 }
 
-// due reports whether the step may be carried out at now.
+// Wait makes the step wait for the event that why names, unless it already
+// waits.
+func (s *Step) Wait(why string) { s.Waiting = cmp.Or(s.Waiting, why) }
+
+// due reports whether the step is to be carried out at the time now.
 func (s Step) due(now time.Time) bool {
 	return s.Waiting == "" && s.Held == "" && !s.After.After(now)
 }
 
-// phase is the step's place in a batch (S20): remove volumes, create volumes,
-// detach volumes, attach volumes, then the same for filesystems.
+// phase returns the step's place in the order of a pass. The order is to
+// remove, create, detach and attach volumes, then the same for filesystems.
 func (s Step) phase() int {
 	phase := 0
 	switch s.Action {

@@ -13,9 +13,9 @@ const (
 	// ownEventsPause is the time after an operation during which the kernel may
 	// still send events about the operation's own changes to block devices.
 	ownEventsPause = time.Second
-	// leastWait is the pause between a first failure and a retry that an event
-	// causes; it doubles with each further failure, up to mostWait. Events come
-	// in bursts, and most concern other devices.
+	// leastWait is the shortest time from a first failure to a retry that an
+	// event causes. It doubles with each further failure, up to mostWait,
+	// because events come in bursts and most concern other devices.
 	leastWait = 5 * time.Second
 	mostWait  = 5 * time.Minute
 )
@@ -43,22 +43,28 @@ func (w *Worker) deviceChanged(struct{}) {
 	w.SignalWithin(gather)
 }
 
-// gather is the time within which events about devices are collected into one
-// pass; they come in bursts.
+// gather is the delay of a pass after an event about a device. Such events come
+// in bursts, and those within this time share one pass.
 const gather = 200 * time.Millisecond
 
-// acting marks device events until the given time as caused by the worker
-// itself.
+// machinesGather is the shortest time between two passes for changed machines.
+// Most of these changes only write a status, and of a status this worker only
+// needs to know which storage the machine uses.
+const machinesGather = 100 * time.Millisecond
+
+// acting makes the worker ignore device events until the given time, because
+// its own operations cause them.
 func (w *Worker) acting(until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.quiet = until
 }
 
-// nudge adds failing entities to nudged if an event since the last look
-// concerns them: a block device changed, or a machine was removed or let the
-// entity go. Entities whose pause has not ended are postponed; again is the end
-// of the earliest pause.
+// nudge adds an entity with a failure to nudged if an event since the last look
+// may have ended the cause. Such events are a change of a block device, the
+// removal of a machine and the end of a machine's use of the entity. If
+// leastWait has not passed, nudge postpones the entity. again is the earliest
+// end of such a pause.
 func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices
@@ -93,8 +99,8 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	return again
 }
 
-// devicesBear reports whether a change of block devices may clear the entity's
-// failure.
+// devicesBear reports whether a change of block devices may end the cause of
+// the entity's failure.
 func (w *Worker) devicesBear(e *Entity) bool {
 	return e.Kind == spec.KindVolume && failedAction(e.Status) != ActionCreate || e.Filesystem.Volume != ""
 }
@@ -123,7 +129,8 @@ func restedAt(e *Entity) (at time.Time, failing bool) {
 	return at, failing
 }
 
-// await retries the entity when one of the processes that hold it ends (Z24).
+// await makes the worker try the entity again when one of the processes that
+// hold it ends.
 func (w *Worker) await(ctx context.Context, key string, holders []storage.Holder) {
 	if w.WaitHolders == nil || len(holders) == 0 {
 		return

@@ -29,6 +29,25 @@ type Sources struct {
 	Map func() (idmap.Map, error)
 }
 
+// Promised returns the number of bytes by which sparse volumes can still grow
+// on the disk.
+func (s Sources) Promised(ctx context.Context) (sum int64) {
+	add := func(source any) {
+		if r, ok := source.(storage.SpaceReporter); ok {
+			if space, err := r.Space(ctx); err == nil {
+				sum += space.Promised
+			}
+		}
+	}
+	for _, source := range s.Volumes {
+		add(source)
+	}
+	for _, source := range s.Filesystems {
+		add(source)
+	}
+	return sum
+}
+
 // Views mounts filesystems for machines; see package storage/idmap.
 type Views interface {
 	List(ctx context.Context, also ...string) (map[string]idmap.View, error)
@@ -36,13 +55,14 @@ type Views interface {
 	Hide(ctx context.Context, views []idmap.HideParams) []error
 }
 
-// Kinds are the kinds of objects that the worker reads and watches.
-func Kinds() []string {
+// storageKinds returns the kinds of objects that the worker reads and watches.
+func storageKinds() []string {
 	return []string{spec.KindVolume, spec.KindFilesystem, spec.KindMachine, spec.KindHost}
 }
 
-// Decode reads the storage and machines from a list of objects. One unreadable
-// record fails the whole list: a plan from a part could remove storage.
+// Decode decodes the storage and the machines from a list of objects. A single
+// unreadable record makes Decode fail, because a plan from partial data could
+// remove storage.
 func Decode(objects []state.Object) (Desired, error) { return newDecoder().desired(objects) }
 
 // decoder caches the decoded objects.
@@ -105,7 +125,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 	e.Source, e.Size, e.Retain = e.Filesystem.Provider, int64(e.Filesystem.Size), record.Released || e.Filesystem.Retain
 	e.Force = record.Force && e.Status.ObservedGeneration < e.Generation
 	if e.Filesystem.Volume != "" {
-		e.Source, e.Size = Managed, 0 // S33
+		e.Source, e.Size = Managed, 0 // whatever provider the filesystem declares
 	}
 	return e, nil
 }
@@ -121,14 +141,14 @@ func decodeMachine(o state.Object) (Machine, error) {
 	}, nil
 }
 
-// Observe lists every source that a declaration uses, one call each, in
-// parallel. Errors of sources go to Blind; an unreadable mount table is an
-// error.
+// Observe lists every source that a declaration uses, with one call each, in
+// parallel. It stores the errors of sources in Blind. It returns an error if
+// the mount table cannot be read.
 func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error) {
 	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}, Blind: map[string]error{}}
 	var at []string
 	ctx = mounts.Once(ctx)
-	used := map[string]string{} // the kind that a source is used for
+	used := map[string]string{} // the kind of the entities of each source
 	for _, e := range desired.Entities {
 		used[e.Source] = e.Kind
 		if e.Kind == spec.KindFilesystem {
@@ -162,7 +182,8 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	return o, ctx.Err()
 }
 
-// All lists every source and returns all objects of the namespace, or an error.
+// All asks every source for its list and returns all volumes and filesystems of
+// the namespace. If a source fails, All returns an error.
 func (s Sources) All(ctx context.Context) (Observed, error) {
 	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}}
 	var err error
@@ -179,8 +200,8 @@ func (s Sources) All(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
-// Unknown returns the observed objects that have no record of their name, by
-// source.
+// Unknown returns the observed volumes and filesystems, by source, for whose
+// names there is no record.
 func (o Observed) Unknown(objects []state.Object) (map[string][]storage.Volume, map[string][]storage.Filesystem) {
 	records := map[state.ID]bool{}
 	for _, r := range objects {
@@ -221,9 +242,9 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 	return nil, filesystems, err
 }
 
-// Policy returns the policy of a look.
+// Policy returns the policy of a plan. The caller sets Now and Nudged.
 func (s Sources) Policy(c Config) Policy {
-	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Mounts: s.Mounts, Views: s.ViewDir}
+	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Withheld: c.Withheld, Mounts: s.Mounts, Views: s.ViewDir}
 	var err error
 	if p.Map, err = s.Map(); err != nil {
 		p.NoMap = err.Error()
@@ -234,18 +255,20 @@ func (s Sources) Policy(c Config) Policy {
 // Config is the part of the host's configuration that concerns storage.
 type Config struct {
 	Namespace string
-	// Leave storage that is no longer declared, as the harvest modes none and
-	// unknown leave instances.
+	// Leave is true if storage that is no longer declared stays, as instances
+	// do with the harvest modes none and unknown.
 	Leave bool
+	// Withheld is as in Policy.
+	Withheld string
 }
 
 // ConfigOf reads the storage configuration from the host's record.
 func ConfigOf(r spec.HostRecord) Config {
 	harvest := r.HarvestMode()
-	return Config{Namespace: r.Config.Namespace, Leave: harvest == "none" || harvest == "unknown"}
+	return Config{Namespace: r.Config.Namespace, Leave: harvest == "none" || harvest == "unknown", Withheld: r.Recovery.Withheld("")}
 }
 
-// look is the result of an observation: records, host and steps.
+// look holds the records, an observation of the host and the planned steps.
 type look struct {
 	desired  Desired
 	observed Observed
@@ -255,10 +278,10 @@ type look struct {
 
 // look reads the records and the host. It plans nothing yet.
 func (w *Worker) look(ctx context.Context) (look, error) {
-	// Unfound comes first: recovery may add machines between the reading of the
-	// records and a later call, and those would be missed.
-	unfound := w.Unfound(ctx)
-	objects, _, err := w.Store.List(ctx, Kinds()...)
+	if err := w.Await(ctx); err != nil {
+		return look{}, err
+	}
+	objects, _, err := w.Store.List(ctx, storageKinds()...)
 	if err != nil {
 		return look{}, fmt.Errorf("cannot read the declared storage: %w", err)
 	}
@@ -274,6 +297,6 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 	}
 	l.desired = l.desired.PlaceAtData(l.observed)
 	l.policy = w.Sources.Policy(w.config)
-	l.policy.Now, l.policy.Unfound = w.Now(), unfound
+	l.policy.Now = w.Now()
 	return l, nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // call carries out jobs of the same action and source in one bulk call. It
-// returns one result per job, in order.
+// returns an error or nil for each job, in order.
 func (w *Worker) call(ctx context.Context, p *planner, jobs []*job) []error {
 	switch jobs[0].step.Action {
 	case ActionForget, ActionAdopt: // only the record changes
@@ -83,8 +83,8 @@ func (w *Worker) callFilesystems(ctx context.Context, p *planner, source storage
 			e := j.entity
 			return storage.FilesystemParams{
 				Ref: e.ref(ns), Size: e.Size, Type: e.fstype(), Device: device(j), Wipe: e.Filesystem.Wipe,
-				// Destroyed data is created again only after the operator asked
-				// for it.
+				// After a loss of its data, the filesystem is created again
+				// only if the operator asked for it.
 				Anew: e.Status.Created, Record: e.Record, Progress: w.words(ctx, e),
 			}
 		})
@@ -127,7 +127,7 @@ func (w *Worker) grown(ctx context.Context, namespace string, jobs []*job) []sto
 	return mapped(jobs, func(j *job) storage.GrowParams {
 		size := j.entity.Size
 		if size == 0 {
-			size = j.entity.Status.Size // a filesystem on a volume grows to the volume's size, whatever Size says
+			size = j.entity.Status.Size // a filesystem on a volume grows to the volume's size, and the source ignores this size
 		}
 		return storage.GrowParams{Ref: j.entity.ref(namespace), Size: size, Progress: w.progress(ctx, j.entity, "grown")}
 	})
@@ -144,8 +144,9 @@ func (w *Worker) progress(ctx context.Context, e *Entity, word string) func(done
 	}
 }
 
-// words returns a function that shows a text in the entity's status. It drops
-// texts within progressInterval of the last, to spare the store.
+// words returns a function that shows a text in the entity's status. To spare
+// the store, it drops a text that comes within progressInterval after the last
+// one.
 func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 	var mu sync.Mutex
 	shown, status := w.Now(), e.Status
@@ -162,8 +163,8 @@ func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 // progressInterval is the shortest time between two written progress texts.
 const progressInterval = 500 * time.Millisecond
 
-// valid checks each item and passes only the valid items to call, so that one
-// invalid item does not fail the others (S16).
+// valid checks each item and passes only the valid items to call, so that an
+// invalid item does not make the others fail.
 func valid[P any](params []P, check func(P) error, call func([]P) []error) []error {
 	if check == nil {
 		return call(params)

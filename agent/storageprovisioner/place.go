@@ -12,10 +12,10 @@ import (
 	"hostler/storage"
 )
 
-// PlaceAtData returns the declaration with every filesystem at the place of its
-// data. A filesystem that is now declared on another source or volume stays
-// where it was created: it is attached and removed there, and Moved holds the
-// difference.
+// PlaceAtData returns the declared storage with each filesystem at the place of
+// its data. A filesystem that is now declared on another source or volume stays
+// at the place where it was created. It is attached and removed at that place,
+// and its field Moved holds the difference.
 func (d Desired) PlaceAtData(o Observed) Desired {
 	d.Entities = slices.Clone(d.Entities)
 	volumes := map[string]string{}
@@ -32,7 +32,7 @@ func (d Desired) PlaceAtData(o Observed) Desired {
 			if f, source := o.findData(e); f != nil {
 				e.placeAt(f, source, volumes)
 			} else if len(blind) > 0 {
-				e.Source = slices.Sorted(maps.Keys(blind))[0] // the data may be there
+				e.Source = slices.Sorted(maps.Keys(blind))[0] // the unobserved source may have the data
 			}
 		}
 	}
@@ -50,14 +50,15 @@ func (o Observed) missing(e *Entity) bool {
 	})
 }
 
-// findData finds the data of a filesystem that was created at another place
-// than declared.
+// findData returns the observed filesystem and source with the data of a
+// filesystem that is not at its declared place. It returns nil and "" if no
+// source has the data.
 func (o Observed) findData(e *Entity) (found *storage.Filesystem, source string) {
 	for source, all := range o.Filesystems {
 		for i, f := range all {
 			own := f.Stamp.UID == cmp.Or(e.Status.StampUID, e.UID)
 			if source == Managed {
-				own = onVolume(f) != "" // the stamp is that of the volume
+				own = onVolume(f) != "" // the stamp has the volume's uid
 			}
 			if f.ID == e.Name && own {
 				return &all[i], source
@@ -67,8 +68,8 @@ func (o Observed) findData(e *Entity) (found *storage.Filesystem, source string)
 	return nil, ""
 }
 
-// onVolume is the volume that was declared for the filesystem when it was
-// created, read from the source's copy of the record.
+// onVolume returns the volume that the source's copy of the filesystem's record
+// declares, or "".
 func onVolume(f storage.Filesystem) string {
 	var record spec.FilesystemRecord
 	if json.Unmarshal([]byte(f.Record), &record) != nil {
@@ -93,7 +94,8 @@ func (e *Entity) placeAt(f *storage.Filesystem, source string, volumes map[strin
 	e.Moved = &plan.Change{Field: "provider", From: e.place(), To: declared}
 }
 
-// place names the place of a filesystem in messages, e.g. volume/data or tmpfs.
+// place returns the name of a filesystem's place for messages, e.g. volume/data
+// or tmpfs.
 func (e *Entity) place() string {
 	if e.Filesystem.Volume != "" {
 		return spec.KindVolume + "/" + e.Filesystem.Volume
@@ -101,8 +103,8 @@ func (e *Entity) place() string {
 	return e.Source
 }
 
-// heldMove plans the held step of a filesystem that is declared at another
-// place.
+// heldMove returns the held step for a filesystem that is declared at another
+// place than its data.
 func (e *Entity) heldMove() []Step {
 	return []Step{{
 		Action: ActionCreate, Changes: []plan.Change{*e.Moved},

@@ -16,9 +16,10 @@ import (
 	"hostler/storage/idmap"
 )
 
-// Plan returns the steps from observed to desired, in their order (S20). Steps
-// that wait for other steps are included, with the reason in Waiting. Pure. A
-// plan that is made right after all steps succeeded is empty.
+// Plan returns the steps that turn observed into desired, in the order of their
+// phases. It includes steps that wait for other steps, with the reason in
+// Waiting. It is a pure function. A plan right after the success of all steps
+// is empty.
 func Plan(desired Desired, observed Observed, policy Policy) []Step {
 	p := newPlanner(desired, observed, policy)
 	var steps []Step
@@ -38,11 +39,8 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 		default:
 			planned = p.dyingFilesystem(e)
 		}
-		for _, s := range planned {
+		for _, s := range reconcile.Withhold(policy.Withheld, planned) {
 			s.Kind, s.Name = e.Kind, e.Name
-			if policy.Unfound != "" && s.Waiting == "" && s.takes() {
-				s.Waiting = policy.Unfound + " to be scanned for machines that use it"
-			}
 			if s.Waiting == "" && s.Held == "" {
 				s.Held, s.After = p.gate(e, s)
 			}
@@ -55,17 +53,17 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 	return steps
 }
 
-// planner indexes one observation and its declaration.
+// planner indexes one observation and the declared storage.
 type planner struct {
 	policy      Policy
 	observed    Observed
 	byName      map[string]*Machine
 	volumes     map[string]*Entity   // by name
-	on          map[string][]*Entity // filesystems, by their volume
+	on          map[string][]*Entity // the filesystems on each volume, by the volume's name
 	volumesSeen map[string]*storage.Volume
 	seen        map[string]*storage.Filesystem
-	strangers   map[string]string   // the stamp's uid of foreign objects under an entity's name, by KIND/NAME
-	views       map[string][]string // the machines that see a filesystem
+	strangers   map[string]string   // the uids in the stamps of objects with an entity's name but another uid, by KIND/NAME
+	views       map[string][]string // the machines that have a view of a filesystem, by the filesystem's name
 	listed      map[string][]string // the machines that declare or use an entity, by KIND/NAME
 }
 
@@ -122,9 +120,9 @@ func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
 	return p
 }
 
-// is reports whether an object found under the entity's name belongs to the
-// entity. An object with an empty uid has a damaged stamp and counts as the
-// entity's.
+// is reports whether an observed object with the entity's name belongs to the
+// entity. An object with an empty uid has a damaged stamp and belongs to the
+// entity, too.
 func (p *planner) is(e *Entity, found storage.Ref) bool {
 	if found.Stamp.UID == "" || found == e.ref(p.policy.Namespace) {
 		return true
@@ -133,18 +131,20 @@ func (p *planner) is(e *Entity, found storage.Ref) bool {
 	return false
 }
 
-// relation is the relation of a machine to an entity.
+// relation says what a machine has and wants of an entity.
 type relation int
 
 const (
-	// gone: the machine does not declare the entity, and it is free.
+	// gone means that the machine has no attachment of the entity and wants
+	// none.
 	gone relation = iota
-	// leaving: the machine no longer declares the entity, and it is not free.
+	// leaving means that the machine must let go of the entity, because it no
+	// longer declares the entity or because the entity is being removed.
 	leaving
-	// keeps: the machine is being removed; its instance keeps the entity until
-	// then.
+	// keeps means that the machine is being removed and that its instance uses
+	// the entity until the removal.
 	keeps
-	// wants: the machine declares the entity.
+	// wants means that the machine declares the entity.
 	wants
 )
 
@@ -170,8 +170,8 @@ func (p *planner) phase(e *Entity, machine string) spec.Phase {
 	return e.Status.Attachments[machine].Phase(g != nil && g.Status.InUse(e.key()))
 }
 
-// machines are the names of all machines that have, want or had the entity,
-// sorted.
+// machines returns the sorted names of the machines that declare or use the
+// entity, have an attachment of it in its status, or have a view of it.
 func (p *planner) machines(e *Entity) []string {
 	names := slices.Clone(p.listed[e.key()])
 	for name := range e.Status.Attachments {
@@ -194,8 +194,9 @@ func (p *planner) wanted(e *Entity) bool {
 	return false
 }
 
-// gate says why a step is held, or when it is due. A failure delays only its
-// own action, not the entity's other steps.
+// gate returns the reason why a step is held, or "", and the earliest time for
+// the step. A failure delays only steps of the failed action, not the entity's
+// other steps.
 func (p *planner) gate(e *Entity, s Step) (held string, after time.Time) {
 	attempts := attemptsOf(e.Status, s.Action)
 	if s.Machine != "" {
@@ -211,25 +212,26 @@ func (p *planner) gate(e *Entity, s Step) (held string, after time.Time) {
 	return held, after
 }
 
-// absent plans for an entity that is not on the host.
+// absent returns the step for an entity that the host does not have.
 func (p *planner) absent(e *Entity, waiting string) Step {
 	switch uid, stranger := p.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []plan.Change{{Field: "stamp", To: uid}}}
 	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation:
-		// A created entity would be empty, and its users would not notice.
+		// Hold the step, because the new entity would be empty and its users
+		// would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}
 	}
 	return Step{Action: ActionCreate, Detail: e.describe(), Waiting: waiting}
 }
 
-// thereAtAll reports whether the host has the entity, even if damaged.
+// thereAtAll reports whether the host has the entity, intact or damaged.
 func (p *planner) thereAtAll(e *Entity) bool {
 	return p.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || p.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
 }
 
-// describe describes the entity to create in a few words, e.g. "loop, 10 GiB,
-// sparse".
+// describe returns a short description of an entity to create, e.g. "loop, 10
+// GiB, sparse".
 func (e *Entity) describe() string {
 	switch {
 	case e.Kind == spec.KindVolume && e.Volume.Allocation == spec.AllocationSparse:
@@ -264,7 +266,7 @@ func resize(size, declared int64) []Step {
 	return []Step{{Action: ActionGrow, Changes: change, Detail: fmt.Sprintf("from %s to %s", storage.Bytes(size), storage.Bytes(declared))}}
 }
 
-// last plans the removal of an entity that is attached nowhere.
+// last returns the last step of the removal of an entity, after its detachment.
 func (p *planner) last(e *Entity, there bool, waiting string) Step {
 	switch {
 	case !there:
@@ -296,15 +298,15 @@ func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Param
 	if g := p.byName[machine]; g != nil && !g.Privileged {
 		params.Map = &p.policy.Map
 	} else {
-		// Only the host's root can create device nodes; root of a privileged
-		// guest is the host's root.
+		// Only the host's root can create device nodes. Root in a privileged
+		// guest is the host's root, so its view has devices.
 		params.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
 	}
 	return params
 }
 
-// delaysOf are the delays before the automatic retries after an error of this
-// kind; nil: there are none.
+// delaysOf returns the delays before automatic retries after an error of this
+// kind. It returns nil if the agent does not retry such an error.
 func delaysOf(kind fault.Kind) func(attempt int) time.Duration {
 	if kind == fault.Invalid {
 		return nil

@@ -55,13 +55,13 @@ func (p *planner) filesystem(e *Entity) []Step {
 	return steps
 }
 
-// unmade reports whether the creation of the filesystem has to be continued.
+// unmade reports whether the creation of the filesystem is not complete.
 func unmade(e *Entity, f *storage.Filesystem) bool {
 	return f.Unmade || f.Problem != "" && !e.Status.Created
 }
 
-// lost reports whether the filesystem's data was missing at its last attachment
-// and the operator has asked for an empty replacement since.
+// lost reports whether the filesystem's data was missing at the last attach,
+// and the operator has since requested an empty replacement.
 func lost(e *Entity) bool {
 	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.Status.ObservedGeneration < e.Generation
 }
@@ -93,7 +93,7 @@ func (p *planner) differences(e *Entity, f *storage.Filesystem) []Step {
 	return anew
 }
 
-// remount plans for a filesystem that stays mounted with other options than
+// remount plans for a filesystem that is mounted with other options than
 // declared.
 func (p *planner) remount(e *Entity, f *storage.Filesystem) []Step {
 	is, declared := sorted(f.Options), sorted(e.Filesystem.MountOptions)
@@ -112,9 +112,9 @@ func sorted(options []string) []string {
 	return slices.Sorted(slices.Values(options))
 }
 
-// viewSteps plans the views of a filesystem in machines. waiting is the
-// precondition of new views; used names a machine that still needs the host's
-// mount, or "".
+// viewSteps plans the machines' views of a filesystem. waiting is the unmet
+// precondition of new views, or "". used names a machine that still needs the
+// host's mount, or is "".
 func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used string) {
 	mount := p.observed.Mounts[p.policy.mountPath(e.Name)]
 	for _, m := range p.machines(e) {

@@ -78,11 +78,11 @@ func (p *planner) dyingVolume(e *Entity) []Step {
 	return []Step{p.last(e, true, waiting)}
 }
 
-// both returns why a volume may not be a machine's block device and have a
-// filesystem on it, or "". With both, the machine could read the filesystem's
-// data and write to its mounted superblock. Validation of documents refuses
-// this too; the check here covers every content of the store. Existing mounts
-// and attachments stay until the conflict is resolved.
+// both returns an error text if a volume is declared both as a machine's block
+// device and for a filesystem, else "". With both, the machine could read the
+// filesystem's data and write to its mounted superblock. The validation of
+// documents refuses this too, but the store may still hold such records.
+// Existing mounts and attachments stay until the conflict is resolved.
 func (p *planner) both(volume string) string {
 	v := p.volumes[volume]
 	if v == nil {
@@ -116,14 +116,15 @@ func (p *planner) onDevice(f *Entity) bool {
 	return p.wanted(f) || (seen == nil || unmade(f, seen)) && p.absent(f, "").Held == "" && !failedForGood(f)
 }
 
-// failedForGood reports whether the entity failed and no retry is planned; its
-// volume then needs no device.
+// failedForGood reports whether the entity failed and no retry is planned. The
+// volume of such a filesystem needs no device.
 func failedForGood(e *Entity) bool {
 	return e.Status.Attempts.ErrorKind != "" && e.Status.Attempts.NextRetry == nil && e.Status.ObservedGeneration >= e.Generation
 }
 
-// deviceInUse names the user that keeps the volume's device from being
-// detached, or "". again: the device is only attached again in another mode.
+// deviceInUse returns the event for which a detach of the volume's device must
+// wait, or "". again is true if the device is attached again afterwards, in
+// another mode.
 func (p *planner) deviceInUse(e *Entity, again bool) string {
 	for _, f := range p.on[e.Name] {
 		if _, mounted := p.mounted(f); mounted {
@@ -135,8 +136,8 @@ func (p *planner) deviceInUse(e *Entity, again bool) string {
 		switch {
 		case r == gone, r == wants && again && p.phase(e, m) == spec.PhaseFree:
 		case r == wants && again:
-			// A running instance has the device by its number, which may become
-			// another volume's.
+			// A running instance refers to the device by a number, which the
+			// kernel may give to another volume.
 			return "machine/" + m + " to be stopped"
 		default:
 			return "machine/" + m + " to detach"
@@ -145,8 +146,8 @@ func (p *planner) deviceInUse(e *Entity, again bool) string {
 	return ""
 }
 
-// readOnly reports whether the volume's device must refuse writes: all its
-// users only read.
+// readOnly reports whether the volume's device must refuse writes, because all
+// its users only read.
 func (p *planner) readOnly(e *Entity) bool {
 	if len(p.on[e.Name]) > 0 {
 		return false
@@ -163,7 +164,8 @@ func (p *planner) readOnly(e *Entity) bool {
 	return readers
 }
 
-// device returns the volume's block device.
+// device returns the volume's block device. The second result is false if it
+// has none.
 func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
 	if v == nil || len(v.Attachments) == 0 {
 		return storage.VolumeAttachment{}, false
@@ -171,8 +173,9 @@ func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
 	return v.Attachments[0], true
 }
 
-// deviceOf returns the device of a filesystem's volume, or the precondition
-// that is missing.
+// deviceOf returns the path of the device of a filesystem's volume, or in
+// waiting the unmet precondition. It returns "" twice if the filesystem has no
+// volume.
 func (p *planner) deviceOf(e *Entity) (path, waiting string) {
 	name := e.Filesystem.Volume
 	if name == "" {
@@ -194,10 +197,10 @@ func (p *planner) deviceOf(e *Entity) (path, waiting string) {
 	return d.Device, ""
 }
 
-// holder names the user that must release the entity before it is given to `to`
-// (KIND/NAME), or "". Two writers would destroy a volume, and a filesystem that
-// is not shared belongs to one machine. Existing attachments are not taken
-// back.
+// holder names the user that must release the entity before the user `to`
+// (KIND/NAME) gets it, or returns "". Two writers would destroy a volume, and a
+// filesystem that is not shared belongs to one machine. An entity that `to`
+// already has stays with `to`.
 func (p *planner) holder(e *Entity, to string) string {
 	machine, _ := strings.CutPrefix(to, spec.KindMachine+"/")
 	if e.Filesystem.Shared || e.Status.Attachments[machine].Source != "" {

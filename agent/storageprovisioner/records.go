@@ -7,9 +7,9 @@ import (
 	"hostler/storage"
 )
 
-// updateRecords updates the copies of the records that sources store beside
-// their stamps; recovery rebuilds a lost store from these copies. The copies
-// are no steps of a plan: they change neither volumes nor filesystems.
+// updateRecords updates the copies of records that sources store beside the
+// stamps. The recovery rebuilds a lost store from these copies. The updates are
+// not steps of a plan, because they change neither volumes nor filesystems.
 func (w *Worker) updateRecords(ctx context.Context, l look) {
 	p := newPlanner(l.desired, l.observed, l.policy)
 	stale, of := map[storage.Recorder][]storage.RecordParams{}, map[storage.Recorder][]string{}
@@ -32,7 +32,8 @@ func (w *Worker) updateRecords(ctx context.Context, l look) {
 }
 
 // outdated reports whether the source's copy of the record differs from the
-// record. Entities that are missing or damaged on the host are never outdated.
+// record. It returns false for entities that are missing or damaged on the
+// host.
 func (p *planner) outdated(e *Entity) bool {
 	if e.Kind == spec.KindVolume {
 		v := p.volumesSeen[e.Name]
@@ -42,7 +43,8 @@ func (p *planner) outdated(e *Entity) bool {
 	return f != nil && f.Problem == "" && f.Record != e.Record
 }
 
-// recorder is the entity's source if it stores copies of records, else nil.
+// recorder returns the entity's source if the source stores copies of records,
+// else nil.
 func (w *Worker) recorder(e *Entity) storage.Recorder {
 	var r storage.Recorder
 	if e.Kind == spec.KindVolume {

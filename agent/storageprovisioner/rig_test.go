@@ -36,7 +36,7 @@ type memory struct {
 }
 
 func (m *memory) Watch(_ context.Context, kinds ...string) (<-chan []state.ID, error) {
-	if strings.Join(kinds, " ") != strings.Join(Kinds(), " ") {
+	if strings.Join(kinds, " ") != strings.Join(storageKinds(), " ") {
 		return nil, fmt.Errorf("watches %v", kinds)
 	}
 	return m.changed, nil

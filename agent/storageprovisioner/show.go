@@ -8,9 +8,9 @@ import (
 	"hostler/storage"
 )
 
-// Shown picks the steps that the plan shows to the user. It leaves out
-// attachments that belong to a creation, detachments that belong to a removal,
-// and the host's own mounts.
+// Shown returns the steps that a plan shows to the user. It leaves out
+// attachments that are part of a creation, detachments that are part of a
+// removal, and the host's own mounts.
 func Shown(steps []Step) []Step {
 	about := map[string]bool{} // KIND/NAMEs that are created or removed
 	for _, s := range steps {
@@ -41,9 +41,9 @@ func Shown(steps []Step) []Step {
 	return shown
 }
 
-// Preparing returns steps that show the packages to be installed on the host
-// for the filesystems that steps create. Each package appears once, with the
-// first filesystem that needs it.
+// Preparing returns steps that show which packages the creation of filesystems
+// in steps will install on the host. Each package appears once, with the first
+// filesystem that needs the package.
 func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 	shown, filesystems := map[string]bool{}, map[string]*Entity{}
 	for i := range d.Entities {
@@ -69,8 +69,8 @@ func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 }
 
 // ReadyObjects returns the objects with the statuses that volumes and
-// filesystems have once everything is as declared. The planner of machines uses
-// them to foresee attachments.
+// filesystems have once everything is as declared. The plan of the machines
+// uses these statuses to predict attachments.
 func ReadyObjects(objects []state.Object, d Desired, o Observed, policy Policy) []state.Object {
 	p := newPlanner(d, o, policy)
 	objects = slices.Clone(objects)

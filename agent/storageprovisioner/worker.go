@@ -9,25 +9,28 @@ import (
 	"time"
 
 	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/storage"
 )
 
 // Options are the dependencies of a worker.
 type Options struct {
 	Sources Sources
-	// Defaults are the configuration until the host object is read.
+	// Defaults is the configuration until the worker has read the host's
+	// record.
 	Defaults Config
-	// Unfound names a container type that may run machines without a record
-	// after the loss of the store; "" if there are none. Nil: always none.
-	Unfound func(ctx context.Context) string
-	// Devices sends a value when a block device of the host is added, changed
-	// or removed; nil: no events.
+	// Await is called before the worker reads the records; see recovery.Await. If
+	// nil, no records were lost.
+	Await func(ctx context.Context) error
+	// Devices returns a channel that gets a value when a block device of the
+	// host is added, changed or removed. If nil, there are no such events.
 	Devices func(ctx context.Context) (<-chan struct{}, error)
-	// WaitHolders returns when one of the processes has ended.
+	// WaitHolders waits until one of the processes has ended.
 	WaitHolders func(ctx context.Context, holders []storage.Holder) error
 	// Stage prepares the directory below which filesystems are mounted, or
-	// gives it up when nothing is declared; idempotent. Nil: nothing to
-	// prepare.
+	// undoes this if used is false, because nothing is declared. Idempotent. It
+	// may be nil.
 	Stage func(used bool) error
 }
 
@@ -36,31 +39,31 @@ type Worker struct {
 	*reconcile.Frame
 	Options
 	config Config
-	// decoded are the records as last read.
+	// decoded caches the decoded records.
 	decoded decoder
-	// seen are the sources that were observed since the agent started.
+	// seen holds the sources that were observed since the agent started.
 	seen map[string]bool
-	// had are the machines of the last look, by name.
+	// had holds the machines of the last look, by name.
 	had map[string]Machine
-	// postponed are the entities that had an event during their pause after a
-	// failure.
+	// postponed holds the entities that had an event during their pause after a
+	// failure, as KIND/NAME.
 	postponed map[string]bool
 	spaced    time.Time // when free space was last checked
 	bare      bool      // nothing was declared at the last look
 
-	nudges reconcile.Nudges // of entities, as KIND/NAME
+	nudges reconcile.Nudges // about entities, as KIND/NAME
 
 	mu      sync.Mutex
 	waiting map[string]bool // entities with a pending WaitHolders
-	devices bool            // block devices changed
-	quiet   time.Time       // until then, device events are the worker's own
+	devices bool            // block devices changed since the last look
+	quiet   time.Time       // the time until which device events are ignored
 }
 
-// New returns a worker; Prepare and Run start it.
+// New returns a worker. Call Prepare, then Run.
 func New(c reconcile.Common, o Options) *Worker {
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
-	if o.Unfound == nil {
-		o.Unfound = func(context.Context) string { return "" }
+	if o.Await == nil {
+		o.Await = func(context.Context) error { return nil }
 	}
 	if o.Stage == nil {
 		o.Stage = func(bool) error { return nil }
@@ -72,14 +75,14 @@ func New(c reconcile.Common, o Options) *Worker {
 }
 
 // Prepare observes the host once and updates the statuses without changing the
-// host. Devices and mounts of the last run may be missing after a restart of
-// the host or agent, and no machine may start with stale paths. Prepare runs
+// host. After a restart of the host or agent, recorded devices and mounts may
+// be missing, and no machine must start with stale paths. So call Prepare
 // before any worker that starts machines.
 func (w *Worker) Prepare(ctx context.Context) error {
 	l, err := w.look(ctx)
 	if err == nil {
 		l.steps = Plan(l.desired, l.observed, l.policy)
-	} else { // no device and no mount is certain
+	} else { // without an observation no recorded device or mount is reliable
 		l.observed.Blind = map[string]error{}
 		for _, e := range l.desired.Entities {
 			l.observed.Blind[e.Source] = err
@@ -89,11 +92,18 @@ func (w *Worker) Prepare(ctx context.Context) error {
 	return errors.Join(err, unwritten)
 }
 
-// Run works until ctx ends. It returns an error when the watch on the store is
-// lost; the supervisor then starts it again.
+// Run runs passes until ctx ends. It returns an error if the watch on the store
+// is lost. The supervisor then starts Run again.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.Frame.Run(ctx, reconcile.Work{
-		Objects: "storage", Kinds: Kinds(), Pass: w.converge, Begin: w.followDevices,
+		Objects: "storage", Kinds: storageKinds(), Pass: w.converge, Begin: w.followDevices,
+		Changed: func(_ context.Context, ids []state.ID) {
+			if slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine }) {
+				w.Signal()
+			} else {
+				w.SignalSpaced(machinesGather)
+			}
+		},
 	})
 }
 
@@ -127,14 +137,14 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			w.overruled(l)
 			return reconcile.Earliest(nextRetry(l), again), nil
 		}
-		if acted { // a nudge allows one attempt
+		if acted { // a nudge permits one attempt
 			nudged = map[string]bool{}
 		}
 	}
 }
 
-// stage prepares the directory of mounts before the first mount, and gives it
-// up once after the last declaration was removed.
+// stage calls Stage(true) before steps are carried out, and Stage(false) once
+// after the last declared volume or filesystem is gone.
 func (w *Worker) stage(l *look) error {
 	used := len(l.desired.Entities) > 0
 	due := slices.ContainsFunc(l.steps, func(s Step) bool { return s.due(l.policy.Now) })
@@ -145,8 +155,8 @@ func (w *Worker) stage(l *look) error {
 	return w.Stage(used)
 }
 
-// nextRetry is the time of the earliest delayed step. A step that is due now
-// was already tried in this pass and waits leastWait.
+// nextRetry returns the time of the earliest delayed step, or zero. A step that
+// is still due was already tried in this pass and waits leastWait.
 func nextRetry(l look) (next time.Time) {
 	for _, s := range l.steps {
 		switch {
@@ -160,8 +170,8 @@ func nextRetry(l look) (next time.Time) {
 }
 
 // assess writes the changed statuses in one call and reports whether it
-// withdrew an offer. The storage of that offer can be taken away after the next
-// look.
+// withdrew an offer. If so, the pass looks again and can then detach the
+// storage.
 func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error) {
 	var writes reconcile.Batch
 	statuses := assess(l.desired, l.observed, l.policy, l.steps)
@@ -181,7 +191,7 @@ func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error)
 	return withdrew, w.Write(ctx, writes)
 }
 
-// space sets a notice when a filesystem of the host fills up; it checks at most
+// space sets a notice when a filesystem of the host fills up. It checks at most
 // once per Resync.
 func (w *Worker) space(ctx context.Context, l look) {
 	if l.policy.Now.Sub(w.spaced) < w.Resync {

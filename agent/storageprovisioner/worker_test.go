@@ -511,12 +511,14 @@ func TestUnfoundMachines(t *testing.T) {
 	r.web()
 	r.pass()
 	before := r.host.state()
-	unfound := "lxd"
-	r.w.Unfound = func(context.Context) string { return unfound }
+	lost := spec.HostRecord{Config: spec.Config{Namespace: "test", Harvest: "destroyed"}}
+	lost.Recovery.Begin([]spec.ContainerType{spec.LXD})
+	lost.Recovery.Done(spec.ScanStorage)
+	r.put(state.ID{Kind: spec.KindHost, Name: spec.HostName}, lost, state.Alive)
 	for id := range r.store.objects {
 		if id.Kind == spec.KindMachine {
 			delete(r.store.objects, id)
-		} else {
+		} else if id.Kind != spec.KindHost {
 			r.life(id.Kind, id.Name, state.Dying)
 		}
 	}
@@ -529,9 +531,38 @@ func TestUnfoundMachines(t *testing.T) {
 	if s := r.status(spec.KindVolume, "raw"); !strings.Contains(s.Message, "waiting for lxd") {
 		t.Errorf("%+v", s)
 	}
-	unfound = ""
+	lost.Recovery.Done("lxd")
+	r.put(state.ID{Kind: spec.KindHost, Name: spec.HostName}, lost, state.Alive)
 	r.pass()
 	equal(t, r.host.state(), "")
+}
+
+// A hypervisor that starts late is awaited before the records are read.
+func TestALateHypervisorIsAwaited(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	before := r.host.state()
+	lost := spec.HostRecord{Config: spec.Config{Namespace: "test", Harvest: "destroyed"}}
+	lost.Recovery.Begin([]spec.ContainerType{spec.LXD})
+	lost.Recovery.Done(spec.ScanStorage)
+	lost.Recovery.Drop("lxd")
+	lost.Recovery.End("new")
+	host := state.ID{Kind: spec.KindHost, Name: spec.HostName}
+	r.put(host, lost, state.Alive)
+	r.gone("web")
+	r.w.Await = func(context.Context) error {
+		lost.Recovery.Await("lxd")
+		r.put(host, lost, state.Alive)
+		return nil
+	}
+	r.pass()
+	equal(t, r.host.state(), before)
+	lost.Recovery.Done("lxd")
+	r.pass()
+	if r.host.state() == before {
+		t.Error("storage still waits after the scan")
+	}
 }
 
 // Harvest modes that leave instances also leave their storage.

@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// ensureImage makes the agent prepare an image, for which a worker in its own
-// process lacks the rights. The reference must be the image of a declared
-// machine of the type, because the agent reads files and contacts servers for
-// it.
+// ensureImage makes the agent prepare an image, because a worker in a separate
+// process has no rights to do so. The agent reads files and contacts servers
+// for an image, so the reference must be the image of a declared machine of the
+// type.
 func (c *call) ensureImage() error {
 	if c.t == "" {
 		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")

@@ -8,29 +8,28 @@ import (
 
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-// maxBody bounds a worker's request: the statuses of some thousand
-// machines.
+// maxBody bounds a worker's request, in bytes. The statuses of some thousand
+// machines fit.
 const maxBody = 16 << 20
 
-// smallBody bounds the request of a call with few elements.
+// smallBody bounds the request of a call with few elements, in bytes.
 const smallBody = 256 << 10
 
 // Options are the dependencies of Handlers.
 type Options struct {
 	Backend state.Backend
-	// Learned returns fault.NotReady as long as the records of a type may be
-	// incomplete; its worker then gets no list. nil: they are complete.
-	Learned func(ctx context.Context, t spec.ContainerType) error
-	// Count receives the counts of a type's worker. Their number is checked, the
-	// words in them are not. nil: counts are dropped.
+	// Count receives the counts of a type's worker. The handlers check the
+	// number of counts, but not the names of actions in them. If Count is nil,
+	// the handlers drop the counts.
 	Count func(t spec.ContainerType, counts Counts)
-	// Ensure makes an image usable for a container type and returns the
-	// hypervisor's id of it.
+	// Ensure makes an image usable for a container type and returns the image's
+	// id in the hypervisor.
 	Ensure  func(ctx context.Context, t spec.ContainerType, reference string, report func(client.Progress)) (string, error)
 	Streams raw.Streams
 }
@@ -44,8 +43,9 @@ type Handlers struct {
 // NewHandlers returns the handlers of workers' calls.
 func NewHandlers(o Options) *Handlers { return &Handlers{o: o} }
 
-// Route is a call that workers may make. The path's {type} is a container
-// type or AllTypes; the server checks that the caller may speak for it.
+// Route is a call for workers. The path's {type} is a container type or
+// allTypes. The server checks that the caller has permission to act for this
+// type.
 type Route struct {
 	Method, Path, Summary string
 	Handle                http.HandlerFunc
@@ -53,12 +53,11 @@ type Route struct {
 	Request reflect.Type
 	// Body bounds the request's body in bytes.
 	Body int64
-	// Stream routes have no deadline.
+	// Stream is true for routes without a deadline.
 	Stream bool
 }
 
-// Routes are the routes to the store and the facade for workers in processes of
-// their own.
+// Routes returns the routes for workers in separate processes.
 func (h *Handlers) Routes() []Route {
 	rows := []Route{
 		{Method: "GET", Path: "objects", Summary: "The objects that a worker may see", Handle: worker(h, (*call).list)},
@@ -89,16 +88,17 @@ type call struct {
 	h *Handlers
 	w http.ResponseWriter
 	r *http.Request
-	// t is empty for all types.
+	// t is empty if the call is for all types.
 	t     spec.ContainerType
 	store state.Backend
 }
 
-// worker turns a method into a handler, which answers errors as problems.
+// worker turns a method of call into a handler. The handler answers an error as
+// a problem.
 func worker(h *Handlers, answer func(*call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := call{h: h, w: w, r: r, store: h.o.Backend}
-		if t := spec.ContainerType(r.PathValue("type")); t != AllTypes {
+		if t := spec.ContainerType(r.PathValue("type")); t != allTypes {
 			if _, known := t.Info(); !known {
 				raw.WriteProblem(w, raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such container type"))
 				return
@@ -112,21 +112,24 @@ func worker(h *Handlers, answer func(*call) error) http.HandlerFunc {
 	}
 }
 
-// list answers only when the type's records are complete: to the worker, an
-// instance without a record would be an orphan, which it may remove.
+// list fails with fault.NotReady until the agent has restored the type's lost
+// records. A worker may outlive an agent and its store, and must not see the
+// records of a new store that are still incomplete.
 func (c *call) list() error {
 	q, err := raw.Query(c.r, "kind")
 	if err != nil {
 		return err
 	}
-	if learned := c.h.o.Learned; learned != nil && c.t != "" {
-		if err := learned(c.r.Context(), c.t); err != nil {
-			return err
-		}
+	host, _, revision, err := reconcile.Host{Store: c.h.o.Backend}.Read(c.r.Context())
+	if err != nil {
+		return err
+	}
+	if c.t != "" && revision > 0 && !host.Recovery.Scanned(string(c.t)) {
+		return fault.New(fault.NotReady, "the records of %s machines are not complete yet: their instances were not compared with them", c.t)
 	}
 	objects, revision, err := c.store.List(c.r.Context(), q["kind"]...)
 	if err == nil {
-		answer(c.w, Objects{revision, objects})
+		answer(c.w, objectList{revision, objects})
 	}
 	return err
 }
@@ -185,7 +188,7 @@ func (c *call) begin() error {
 }
 
 func (c *call) end() error {
-	var in Tokens
+	var in tokenList
 	if err := raw.Decode(c.r, &in); err != nil {
 		return err
 	}
@@ -205,7 +208,7 @@ func (c *call) sync() error {
 }
 
 func (c *call) record() error {
-	var in Events
+	var in workerEvents
 	if err := raw.Decode(c.r, &in); err != nil {
 		return err
 	}
@@ -248,7 +251,7 @@ func (c *call) events() error {
 	query.Limit = int(min(limit, 10_000))
 	events, err := c.store.Events(c.r.Context(), query)
 	if err == nil {
-		answer(c.w, Events{events})
+		answer(c.w, workerEvents{events})
 	}
 	return err
 }
@@ -275,11 +278,11 @@ func (c *call) watchEvents() error {
 	return nil
 }
 
-// pass sends a line for each value and heartbeats in between. A worker whose
-// stream ends without a problem takes its watch for lost.
+// pass sends a line for each value, and heartbeats in between. When the stream
+// ends, the worker treats its watch as lost.
 func pass[T any](c *call, from <-chan T, lineOf func(T) line) {
 	l := raw.NewLines(c.w)
-	// The first line at once confirms that the agent serves the stream.
+	// Send an empty line at once to confirm that the agent serves the stream.
 	if err := l.Send(line{}); err != nil {
 		l.Fail(err)
 		return

@@ -23,7 +23,7 @@ type bench struct{ socket string }
 // workerBench returns a bench that listens, and its store.
 func workerBench(t testing.TB) (*bench, *state.Local) {
 	t.Helper()
-	l, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	l, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// namedImages caches, by container type and reference, a machine that was
-// declared with the image, so that most checks read a single object.
+// namedImages caches the name of a machine that was declared with an image, by
+// container type and reference. With it most checks read a single object.
 type namedImages struct {
 	mu       sync.Mutex
 	machines map[namedImage]string
@@ -24,8 +24,8 @@ type namedImage struct {
 }
 
 // declares reports whether a machine of the type is declared with the image.
-// The store is restricted to the type. Statuses do not count: provisioners
-// write them.
+// store must be restricted to the type. declares ignores statuses, because
+// provisioners write them.
 func (n *namedImages) declares(ctx context.Context, store state.Store, t spec.ContainerType, reference string) (bool, error) {
 	key := namedImage{t, reference}
 	n.mu.Lock()
@@ -63,8 +63,8 @@ func (n *namedImages) declares(ctx context.Context, store state.Store, t spec.Co
 	return declared, nil
 }
 
-// imageOf returns the declared image of a machine, empty for an unreadable
-// record.
+// imageOf returns the declared image of a machine, or "" if its record is
+// unreadable.
 func imageOf(o state.Object) string {
 	var record struct {
 		Machine struct {

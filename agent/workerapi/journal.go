@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// The bounds of the open intents about a machine, which has one for each create
-// that a killed agent left, and of their actions, in bytes.
+// maxIntents bounds the open intents about one machine. Each create that a
+// killed agent left has one. maxAction bounds an intent's action, in bytes.
 const (
-	maxIntents = 1100 // above the most retries of a start
+	maxIntents = 1100 // more than a create can be retried
 	maxAction  = 32
 )
 
@@ -48,7 +48,8 @@ func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	return v.b.Begin(ctx, in)
 }
 
-// End removes the type's own intents; those of other types count as absent.
+// End removes the type's own intents. It ignores tokens of other types'
+// intents.
 func (v *restricted) End(ctx context.Context, tokens ...string) error {
 	own, err := v.Intents(ctx)
 	if err != nil {
@@ -64,7 +65,7 @@ func (v *restricted) End(ctx context.Context, tokens ...string) error {
 }
 
 // Intents returns the type's own intents. An intent without an owner belongs to
-// the type of its machine, and to every type when the machine is gone.
+// the type of its machine, or to every type if the machine no longer exists.
 func (v *restricted) Intents(ctx context.Context) ([]state.Intent, error) {
 	all, err := v.b.Intents(ctx)
 	if err != nil {
@@ -104,8 +105,8 @@ func (v *restricted) Sync(ctx context.Context) error { return v.b.Sync(ctx) }
 // maxEvent bounds the text of an event, in bytes.
 const maxEvent = 8 << 10
 
-// mayRecord checks an event: its object must exist and be visible to the
-// worker, and must not be the host.
+// mayRecord returns nil if the worker has permission to record an event. The
+// event's object must exist, be visible to the worker and not be the host.
 func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	if err := checkKinds(e.Object.Kind); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	return fault.New(fault.Invalid, "cannot record the event: %q is no level", fault.Clip(e.Level, 16))
 }
 
-// Record refuses all events if one of them may not be recorded.
+// Record refuses all events if mayRecord() refuses one of them.
 func (v *restricted) Record(ctx context.Context, events ...state.Event) error {
 	for _, e := range events {
 		if err := v.mayRecord(ctx, e); err != nil {
@@ -136,7 +137,8 @@ func (v *restricted) Record(ctx context.Context, events ...state.Event) error {
 	return v.b.Record(ctx, events...)
 }
 
-// Events returns the events of existing objects that the worker may see.
+// Events returns the events of existing objects that the worker has permission
+// to see.
 func (v *restricted) Events(ctx context.Context, q state.EventQuery) ([]state.Event, error) {
 	if q.Object != nil {
 		if err := checkKinds(q.Object.Kind); err != nil {

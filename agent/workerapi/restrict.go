@@ -12,7 +12,7 @@ import (
 
 // restricted is the store for the worker of one container type. It shows the
 // type's machines, the type's object, the host's configuration, networks and
-// storage. Of these the worker may only write the status of machines.
+// storage. Write() permits changes of machines only.
 type restricted struct {
 	b state.Backend
 	t spec.ContainerType
@@ -22,7 +22,7 @@ func restrict(b state.Backend, t spec.ContainerType) *restricted { return &restr
 
 var visibleKinds = []string{spec.KindMachine, spec.KindContainerType, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 
-// own reports whether the worker may see an object.
+// own reports whether the worker has permission to see an object.
 func (v *restricted) own(o state.Object) bool {
 	switch o.Kind {
 	case spec.KindMachine:
@@ -63,8 +63,8 @@ func (v *restricted) Get(ctx context.Context, id state.ID) (state.Object, error)
 	return o, err
 }
 
-// hideProxyUsers removes user names and passwords from the proxies of the
-// host's object; it does not change other objects.
+// hideProxyUsers removes user names and passwords from the proxies in the
+// host's object. It leaves other objects as they are.
 func hideProxyUsers(o *state.Object) error {
 	if o.Kind != spec.KindHost {
 		return nil
@@ -95,8 +95,8 @@ func (v *restricted) List(ctx context.Context, kinds ...string) ([]state.Object,
 	return objects, revision, err
 }
 
-// Watch forwards the ids of objects that the worker may see, and of removed
-// objects that it could see.
+// Watch forwards the ids of objects that the worker has permission to see. It
+// also forwards the ids of removed objects that were visible to the worker.
 func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
 	if len(kinds) == 0 {
 		kinds = visibleKinds
@@ -123,7 +123,7 @@ func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state
 				if !ok {
 					return
 				}
-				// If the store cannot be read, the watch is lost.
+				// If the store cannot be read, end the watch.
 				own, err := v.filter(ctx, ids, known)
 				if err != nil {
 					return
@@ -143,8 +143,8 @@ func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state
 	return to, nil
 }
 
-// filter keeps the ids of visible objects. known holds the ids that were
-// visible when last seen.
+// filter returns the ids of objects that are visible now or are in known. It
+// updates known, which holds the ids that were visible at their last event.
 func (v *restricted) filter(ctx context.Context, ids []state.ID, known map[state.ID]bool) ([]state.ID, error) {
 	there, err := v.look(ctx, ids)
 	if err != nil {
@@ -164,7 +164,8 @@ func (v *restricted) filter(ctx context.Context, ids []state.ID, known map[state
 	return own, nil
 }
 
-// look reports which of the ids are visible objects now.
+// look returns the set of those ids whose objects the worker has permission to
+// see now.
 func (v *restricted) look(ctx context.Context, ids []state.ID) (map[state.ID]bool, error) {
 	there := map[state.ID]bool{}
 	// A single list is cheaper than many gets.

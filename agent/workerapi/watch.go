@@ -88,7 +88,7 @@ func (s *Store) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
 	return out, nil
 }
 
-// stream is a stream of lines; c is closed when it ends for any reason.
+// stream is a stream of lines. c is closed when the stream ends for any reason.
 type stream struct {
 	c    chan line
 	stop context.CancelFunc
@@ -104,8 +104,8 @@ func (s *Store) stream(ctx context.Context, path string, query url.Values) (*str
 	w := &stream{c: make(chan line), stop: cancel}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 64<<10), client.MaxLine)
-	// The first line confirms that the agent serves the stream; a problem in its
-	// place is the error of the call.
+	// The first line confirms that the agent serves the stream. If the first
+	// line is a problem, this problem is the error of the call.
 	first, err := readLine(lines)
 	if err != nil {
 		cancel()
@@ -116,7 +116,8 @@ func (s *Store) stream(ctx context.Context, path string, query url.Values) (*str
 	return w, nil
 }
 
-// read forwards the lines. Silence longer than silenceLimit ends the stream.
+// read forwards the lines to c. It ends the stream if no line comes within
+// limit.
 func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first line, limit time.Duration) {
 	defer close(w.c)
 	defer body.Close()

@@ -10,16 +10,17 @@ import (
 	"hostler/internal/fault"
 )
 
-// The messages between workers and the agent under /v1/worker/{type}. Every
-// call takes many elements and answers in the same order, each element with an
-// error of its own.
+// This file holds the messages between workers and the agent under
+// /v1/worker/{type}. A call takes many elements. The answer has a result or an
+// error for each element, in the same order.
 
-// AllTypes in place of the container type selects the whole store, for workers
+// allTypes in place of the container type selects the whole store, for workers
 // that do not serve a single type.
-const AllTypes = "all"
+const allTypes = "all"
 
-// Objects is the answer to a list: all objects as of a single revision.
-type Objects struct {
+// objectList is the answer to a list. It shows all objects as they were at
+// Revision.
+type objectList struct {
 	Revision int64          `json:"revision"`
 	Objects  []state.Object `json:"objects"`
 }
@@ -29,20 +30,20 @@ type Names struct {
 	IDs []state.ID `json:"ids"`
 }
 
-// Writes is a call of Store.Write.
+// Writes is the body of a call of Store.Write.
 type Writes struct {
 	Mode   state.Mode    `json:"mode"`
 	Writes []state.Write `json:"writes"`
 }
 
-// Result is an element of an answer; Object is absent on an error.
+// Result is an element of an answer. Object is nil if the element has an error.
 type Result struct {
 	Object *state.Object `json:"object,omitempty"`
 	Error  string        `json:"error,omitempty"`
 	Kind   fault.Kind    `json:"kind,omitempty"`
 }
 
-// Results is the answer to calls whose elements return an object or
+// Results is the answer to a call. Its elements hold an object, an error or
 // nothing.
 type Results struct {
 	Results []Result `json:"results"`
@@ -53,13 +54,13 @@ type Intents struct {
 	Intents []state.Intent `json:"intents"`
 }
 
-// Tokens names intents to end.
-type Tokens struct {
+// tokenList names intents to end.
+type tokenList struct {
 	Tokens []string `json:"tokens"`
 }
 
-// Events carries events in either direction.
-type Events struct {
+// workerEvents carries events in either direction.
+type workerEvents struct {
 	Events []state.Event `json:"events"`
 }
 
@@ -70,7 +71,7 @@ type Counts struct {
 	Operations []Count `json:"operations"`
 }
 
-// MaxCounts bounds the passes, and the operations, of a call.
+// MaxCounts bounds the passes of a call and likewise its operations.
 const MaxCounts = 1000
 
 // Count is a pass or operation.
@@ -81,8 +82,9 @@ type Count struct {
 	Failed  bool    `json:"failed,omitempty"`
 }
 
-// line is a line of a worker's stream. A line without any field is a
-// heartbeat. IDs is a pointer so that an empty batch differs from no batch.
+// line is a line of a worker's stream. A line without any field is a heartbeat.
+// IDs is a pointer, so that an empty batch of ids differs from a line without
+// ids.
 type line struct {
 	IDs     *[]state.ID     `json:"ids,omitempty"`
 	Events  bool            `json:"events,omitempty"`
@@ -96,7 +98,7 @@ func resultOf(o state.Object, err error) Result {
 	return Result{Object: &o}
 }
 
-// Err returns the element's error with its kind, nil on success.
+// Err returns the element's error with its kind, or nil if it has none.
 func (r Result) Err() error {
 	if r.Error == "" && r.Kind == "" {
 		return nil
@@ -114,8 +116,9 @@ func answer(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b)
 }
 
-// notFound returns the same error for absent objects and for objects that the
-// worker may not see, equal to the store's own error.
+// notFound returns the error for absent objects and for objects that the worker
+// has no permission to see. The store returns the same error for absent
+// objects.
 func notFound(id state.ID) error {
 	return fault.New(fault.NotFound, "cannot find %s/%s", fault.Clip(id.Kind, 64), fault.Clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
 }

@@ -9,14 +9,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// writeTries bounds the attempts at a write with AnyRevision when the object
-// changes in between.
+// writeTries bounds the attempts at a write with AnyRevision. An attempt fails
+// if the object changes between the check and the write.
 const writeTries = 10
 
-// Write permits the status of the type's machines, the step from dying to dead
-// and the removal of machines that are not alive. It checks each write against
-// the current object and pins it to that revision, so that no other write comes
-// in between.
+// Write changes the type's machines. It permits only to write a machine's
+// status, to make a dying machine dead and to remove a machine that is not
+// alive. Write checks each write against the current object and pins it to the
+// object's revision, so that no other write comes in between.
 func (v *restricted) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
 	if mode == state.Each {
 		return v.writeEach(ctx, writes)
@@ -33,8 +33,8 @@ func (v *restricted) Write(ctx context.Context, mode state.Mode, writes ...state
 	}
 }
 
-// writeEach makes all permitted writes in one call. It retries a write with
-// AnyRevision that lost a race on its own.
+// writeEach makes all permitted writes in one call. If a write with AnyRevision
+// fails because the object has changed, writeEach retries this write alone.
 func (v *restricted) writeEach(ctx context.Context, writes []state.Write) ([]state.Result, error) {
 	results := make([]state.Result, len(writes))
 	var judged []state.Write
@@ -84,8 +84,8 @@ func (v *restricted) writeOne(ctx context.Context, w state.Write) (state.Result,
 	}
 }
 
-// judgeAll checks the writes of an atomic call; moving reports that one of them
-// has AnyRevision.
+// judgeAll checks the writes of an atomic call. moving is true if one of the
+// writes has AnyRevision.
 func (v *restricted) judgeAll(ctx context.Context, writes []state.Write) (judged []state.Write, moving bool, err error) {
 	for _, w := range writes {
 		j, err := v.judge(ctx, w)
@@ -101,8 +101,8 @@ func (v *restricted) judgeAll(ctx context.Context, writes []state.Write) (judged
 // maxStatus bounds the status of a machine, in bytes.
 const maxStatus = 64 << 10
 
-// judge returns the write pinned to the revision of the current object, or why
-// it is not permitted.
+// judge returns the write pinned to the revision of the current object, or an
+// error if the write is not permitted.
 func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, error) {
 	if w.Kind != spec.KindMachine || w.Revision == 0 {
 		return w, fault.New(fault.Forbidden, "you may not write %s/%s", fault.Clip(w.Kind, 64), fault.Clip(w.Name, 256))
@@ -137,9 +137,9 @@ func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, err
 	return w, nil
 }
 
-// checkInstance protects the instance of a machine: once written it stays until
-// a status without it says that the instance is gone. A running machine's
-// status without an instance is refused, since the writer merely forgot it.
+// checkInstance returns an error if a status replaces a machine's instance by
+// another one or drops the instance of a running machine. A running machine has
+// an instance, so the writer of such a status merely forgot it.
 func checkInstance(cur state.Object, raw json.RawMessage) error {
 	var before, after spec.MachineStatus
 	if err := json.Unmarshal(raw, &after); err != nil || after.State == "" {

@@ -74,8 +74,8 @@ func command() *cobra.Command {
 	return root
 }
 
-// pathsOf makes the paths of the command line absolute: the daemon passes them
-// to programs with another working directory.
+// pathsOf makes the paths of the command line absolute, because the daemon
+// passes them to programs with another working directory.
 func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
 	for _, p := range []*string{&config, &stateDir, &runDir} {
 		absolute, err := filepath.Abs(*p)

@@ -1,4 +1,4 @@
-// Package brokertest holds the conformance suite for all brokers (Run), and
-// Fake, an in-memory hypervisor that keeps state, can be made to fail and
+// Package brokertest holds Run(), the conformance suite for all brokers, and
+// Fake, an in-memory hypervisor. A Fake keeps state, can be made to fail and
 // prints itself.
 package brokertest

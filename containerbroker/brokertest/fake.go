@@ -37,9 +37,10 @@ const (
 // Fake is an in-memory hypervisor together with its broker. It is safe for
 // concurrent use and implements every optional ability.
 type Fake struct {
-	// Now is the clock; set it before use. New sets time.Now.
+	// Now is the clock. Set it before the Fake is used; New() sets time.Now.
 	Now func() time.Time
-	// Namespace marks images as hostler's. New sets "hostler".
+	// Namespace is a namespace for tests. New() sets "hostler". The Fake does
+	// not use it.
 	Namespace string
 
 	mu        sync.Mutex
@@ -55,10 +56,10 @@ type Fake struct {
 	fetches   map[string]*fetch
 }
 
-// fakeInstance is an instance.
+// fakeInstance is an instance with the state that the Fake keeps for it.
 type fakeInstance struct {
 	instance containerbroker.Instance
-	// addresses are those that its interfaces get at the next start.
+	// addresses are the addresses that the interfaces get at the next start.
 	addresses []string
 	console   string
 	broken    string // WaitReady's cloud-init error
@@ -90,8 +91,8 @@ func New() *Fake {
 	}
 }
 
-// Add adds an instance as if another tool had made it. Its settings and Raw are
-// ignored.
+// Add adds an instance as if another tool had made it. It ignores the
+// instance's Stored and Running settings.
 func (f *Fake) Add(i containerbroker.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +136,7 @@ func (f *Fake) Rename(name, to string) {
 	}
 }
 
-// with does something with an instance, if it exists.
+// with calls do with the instance of that name, if the instance exists.
 func (f *Fake) with(name string, do func(*fakeInstance)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +152,7 @@ func (f *Fake) SetAddresses(name string, addresses ...string) {
 	})
 }
 
-// Kill stops a running instance from inside, as when its init dies.
+// Kill stops a running instance as if its init had died.
 func (f *Fake) Kill(name string) {
 	f.with(name, func(g *fakeInstance) {
 		if g.instance.Status == containerbroker.StatusRunning {
@@ -161,8 +162,8 @@ func (f *Fake) Kill(name string) {
 	})
 }
 
-// Change changes an instance without the broker's knowledge, for drift or for a
-// status that cannot be reached otherwise.
+// Change changes an instance as if another tool had done so, e.g. to test
+// drift, or a status that cannot be reached otherwise.
 func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
 	f.with(name, func(g *fakeInstance) {
 		change(&g.instance)
@@ -171,15 +172,15 @@ func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
 	})
 }
 
-// BreakCloudInit makes WaitReady report the given cloud-init error; "" clears
-// it.
+// BreakCloudInit makes WaitReady report the given cloud-init error; "" removes
+// the error.
 func (f *Fake) BreakCloudInit(name, message string) {
 	f.with(name, func(g *fakeInstance) {
 		g.broken = message
 	})
 }
 
-// Get returns an instance with detail, and whether it exists.
+// Get returns an instance with PID and addresses, and whether it exists.
 func (f *Fake) Get(name string) (containerbroker.Instance, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +248,8 @@ func (f *Fake) String() string {
 	return b.String()
 }
 
-// view returns a copy that the caller may keep.
+// view returns a copy that the caller may keep, without PID and addresses
+// unless detail is set.
 func (g *fakeInstance) view(detail bool) containerbroker.Instance {
 	i := g.instance
 	i.Stored = cloned(i.Stored)
@@ -271,7 +273,7 @@ func cloned(s containerbroker.Settings) containerbroker.Settings {
 	return s
 }
 
-// store takes the fields of the instance over into its settings.
+// store copies the instance's properties, image and record into its settings.
 func (g *fakeInstance) store() {
 	i := &g.instance
 	for _, s := range []*containerbroker.Settings{&i.Stored, i.Running} {

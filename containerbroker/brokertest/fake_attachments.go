@@ -6,7 +6,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// leaveDevices makes the interfaces and disks the instance's own.
+// leaveDevices removes the interfaces and disks from the settings, because they
+// no longer belong to a declaration. The instance keeps them.
 func (g *fakeInstance) leaveDevices() {
 	for _, s := range []*containerbroker.Settings{&g.instance.Stored, g.instance.Running} {
 		if s != nil {

@@ -14,7 +14,7 @@ import (
 	kinds "hostler/internal/fault"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe: a running instance is
+// WaitReady implements containerbroker.ReadinessProbe. A running instance is
 // ready at once. Block delays it, and BreakCloudInit makes its cloud-init fail.
 func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	var ready containerbroker.Readiness
@@ -78,7 +78,8 @@ func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRe
 	return code, err
 }
 
-// Console implements containerbroker.GuestAccess: it echoes until conn ends.
+// Console implements containerbroker.GuestAccess. It echoes its input until
+// conn ends.
 func (f *Fake) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if _, err := f.enter(ctx, Console, name); err != nil {
 		return err
@@ -124,7 +125,8 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// fetch is a running EnsureImage.
+// fetch is a running fetch of an image. Several callers of EnsureImage() may
+// wait for it.
 type fetch struct {
 	done chan struct{}
 	id   string
@@ -146,7 +148,7 @@ func (f *Fake) addImage(ref string, ours bool) string {
 	return id
 }
 
-// NoImage makes EnsureImage of a reference fail with fault.NotFound.
+// NoImage makes EnsureImage() of a reference fail with fault.NotFound.
 func (f *Fake) NoImage(ref string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

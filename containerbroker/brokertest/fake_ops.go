@@ -78,7 +78,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 				f.note("update %s %s", m.Name, c.Field)
 			}
 			if _, isNIC := containerbroker.NICOf(c.Field); isNIC {
-				g.addresses = addressesOf(m) // from its next start on
+				g.addresses = addressesOf(m) // the instance gets them at its next start
 				g.instance.MACs = macsOf(m)
 			}
 		}
@@ -87,8 +87,8 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 	})
 }
 
-// set makes a change and reports whether that changed a setting. The running
-// instance gets no property that needs a restart.
+// set makes a change and reports whether that changed a setting. A setting that
+// needs a restart is only stored, except for cloud-init's data.
 func (g *fakeInstance) set(c containerbroker.Change, want containerbroker.Settings) bool {
 	i := &g.instance
 	changed := i.Stored.Take(c.Field, want)
@@ -229,15 +229,6 @@ func (f *Fake) Events(ctx context.Context) (<-chan containerbroker.Event, error)
 	return ch, nil
 }
 
-// DropEvents closes every event stream, as when the hypervisor restarts.
-func (f *Fake) DropEvents() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for ch := range f.streams {
-		f.drop(ch)
-	}
-}
-
 func (f *Fake) drop(ch chan containerbroker.Event) {
 	if f.streams[ch] {
 		delete(f.streams, ch)
@@ -246,7 +237,8 @@ func (f *Fake) drop(ch chan containerbroker.Event) {
 }
 
 // publish sends an event to every stream. It closes a stream whose buffer is
-// full, so that the stream's owner lists again instead of missing an event.
+// full, so that the reader lists the instances again instead of missing an
+// event.
 func (f *Fake) publish(name, action string) {
 	for ch := range f.streams {
 		select {

@@ -9,26 +9,27 @@ import (
 type fault struct {
 	method Method
 	name   string // instance or image reference; "" matches all
-	times  int    // remaining calls; negative: always
+	times  int    // remaining calls; negative if every call fails
 	err    error
 	after  bool // fail after the work, as if the reply were lost
 	gate   chan struct{}
 }
 
-// Fail makes the next times calls of a method fail with err before they do any
-// work; if times is negative, all calls until Heal. name limits it to one
-// instance or image reference; "" matches every call.
+// Fail makes the next calls of a method, as many as times says, fail with err
+// before they do any work. If times is negative, all calls fail until Heal().
+// Only calls for the instance or image reference name fail; "" matches every
+// call.
 func (f *Fake) Fail(m Method, name string, times int, err error) {
 	f.inject(&fault{method: m, name: name, times: times, err: err})
 }
 
-// LoseReplies makes the next times calls do their work and then return err.
+// LoseReplies is like Fail, but the calls do their work and then return err.
 func (f *Fake) LoseReplies(m Method, name string, times int, err error) {
 	f.inject(&fault{method: m, name: name, times: times, err: err, after: true})
 }
 
-// Block holds every call of a method before its work, until release is called
-// (any number of times) or the call's context ends.
+// Block makes every call of a method wait before its work, until release is
+// called or the call's context ends. release may be called more than once.
 func (f *Fake) Block(m Method, name string) (release func()) {
 	b := &fault{method: m, name: name, times: -1, gate: make(chan struct{})}
 	f.inject(b)
@@ -52,8 +53,8 @@ func (f *Fake) Hide(names ...string) {
 	}
 }
 
-// Heal removes every injected fault and shows hidden instances; blocked calls
-// stay blocked until released.
+// Heal removes every injected fault and makes List show hidden instances again.
+// Calls that Block has stopped wait on until release is called.
 func (f *Fake) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,8 +68,9 @@ func (f *Fake) inject(x *fault) {
 	f.faults = append(f.faults, x)
 }
 
-// work counts a call, applies its faults, and does its work with the instance,
-// or nil. The error of a lost reply comes after the work.
+// work counts a call, applies its faults and calls do. do gets the instance of
+// that name, or nil if there is none. If the reply is to be lost, work returns
+// an error although do succeeded.
 func (f *Fake) work(ctx context.Context, m Method, name string, do func(*fakeInstance) error) error {
 	lost, err := f.enter(ctx, m, name)
 	if err != nil {
@@ -82,8 +84,9 @@ func (f *Fake) work(ctx context.Context, m Method, name string, do func(*fakeIns
 	return lost
 }
 
-// enter counts a call and applies its faults. err is the error to return before
-// the work, lost the error to return after it.
+// enter counts a call and applies its faults. If err is set, the caller must
+// return it without doing any work. If lost is set, the caller must return it
+// after the work.
 func (f *Fake) enter(ctx context.Context, m Method, name string) (lost, err error) {
 	f.mu.Lock()
 	f.calls[m]++

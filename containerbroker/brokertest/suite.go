@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,38 +13,40 @@ import (
 )
 
 // Harness connects the suite to a hypervisor. The suite removes the instances
-// that it makes.
+// that the suite itself makes.
 type Harness struct {
-	// Broker belongs to the agent of namespace Namespace, Other to another
-	// agent on the same hypervisor.
+	// Broker belongs to the agent of namespace Namespace. Other belongs to
+	// another agent, of OtherNamespace, on the same hypervisor.
 	Broker, Other             containerbroker.Broker
 	Namespace, OtherNamespace string
 	// Image is a reference to a small image whose init keeps running, obeys a
 	// request to stop and, if Address is set, gets an address.
 	Image   string
 	Address bool
-	// Virtual means that instances are virtual machines. They have no rights on
-	// the host and share no folders with it, and they always have limits. A
-	// guest must be up before a device can be unplugged, and its commands have
-	// no terminals.
+	// Virtual is true if instances are virtual machines. They are never
+	// privileged, share no folders with the host and always have limits. The
+	// guest must have booted before a device can be unplugged, and commands in
+	// it have no terminals.
 	Virtual bool
-	// Bridge is a bridge of the host that serves no DHCP. Folder and Device
-	// make a folder and a block device on the host, and remove them when the
-	// test ends.
+	// Bridge is a bridge of the host without a DHCP server. Folder makes a
+	// folder on the host and Device a block device. Both return its path and
+	// remove it when the test ends.
 	Bridge         string
 	Folder, Device func(t *testing.T) string
-	// AddForeign makes a stopped instance without a stamp, and removes it when
-	// the test ends.
+	// AddForeign makes a stopped instance without a stamp, and removes the
+	// instance when the test ends.
 	AddForeign func(t *testing.T, name string)
-	// Detach takes a disk from the running instance alone, as another tool may;
-	// nil: the hypervisor stores every change at once.
+	// Detach removes a disk from the running instance but not from its stored
+	// settings, as another tool might. It is nil if the hypervisor applies
+	// every stored change at once.
 	Detach func(t *testing.T, name, disk string)
-	// Die ends the init of a running instance from inside.
+	// Die makes the init of a running instance end.
 	Die func(t *testing.T, name string)
-	// Halve leaves an instance in the state after a crash during its creation.
+	// Halve puts an instance into the state that a crash during its creation
+	// leaves.
 	Halve func(t *testing.T, name string)
-	// BreakList makes the next listing fail or be truncated. LoseCreate drops
-	// the reply to the next create after its work is done.
+	// BreakList makes the next listing fail or be truncated. LoseCreate makes
+	// the next create do its work and then lose its reply.
 	BreakList, LoseCreate func(t *testing.T)
 }
 
@@ -53,7 +56,7 @@ const waitLimit = 60 * time.Second
 type suite struct {
 	Harness
 	image string
-	next  int
+	next  atomic.Int64
 }
 
 // Run tests that a broker keeps the contract of package containerbroker.
@@ -76,15 +79,8 @@ func Run(t *testing.T, h Harness) {
 	t.Run("L10 power changes are idempotent", s.power)
 	t.Run("L11 K5 Z6 delete takes any state", s.deleteAny)
 	t.Run("delete with another stamp changes nothing", s.deleteOther)
-	t.Run("L6 update is live and leaves no difference", s.updateLive)
 	t.Run("changed user-data is for a new instance, unless it is to run again", s.userDataStays)
 	t.Run("the password of a proxy in user-data of an earlier version asks for no new instance", s.proxyUsersStay)
-	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
-	t.Run("L4 interfaces come, change and go", s.interfaces)
-	t.Run("V3 V5 disks come, change and go while it runs", s.disks)
-	if h.Detach != nil {
-		t.Run("W12 I15 the stored and the running settings are compared", s.runningDiffers)
-	}
 	t.Run("impossible attachments are refused", s.attachRefuses)
 	t.Run("update refuses another machine's instance", s.updateRefuses)
 	t.Run("B8 namespaces are separate", s.namespaces)
@@ -95,23 +91,41 @@ func Run(t *testing.T, h Harness) {
 	if _, ok := h.Broker.(containerbroker.EventSource); ok {
 		t.Run("events arrive and the stream ends", s.events)
 	}
-	if _, ok := h.Broker.(containerbroker.ReadinessProbe); ok {
-		t.Run("L10 ready waits for a running instance", s.ready)
+	t.Run("booted", s.booted)
+}
+
+// booted runs the tests that wait for a guest to boot. They run side by side,
+// because each looks at its own instances only, and none breaks a call.
+func (s *suite) booted(t *testing.T) {
+	run := func(name string, test func(*testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
 	}
-	if _, ok := h.Broker.(containerbroker.GuestAccess); ok {
-		t.Run("exec gives output and exit code", s.exec)
-		if !h.Virtual {
-			t.Run("a terminal follows its size", s.terminal)
+	run("L6 update is live and leaves no difference", s.updateLive)
+	run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
+	run("L4 interfaces come, change and go", s.interfaces)
+	run("V3 V5 disks come, change and go while it runs", s.disks)
+	if s.Detach != nil {
+		run("W12 I15 the stored and the running settings are compared", s.runningDiffers)
+	}
+	if _, ok := s.Broker.(containerbroker.ReadinessProbe); ok {
+		run("L10 ready waits for a running instance", s.ready)
+	}
+	if _, ok := s.Broker.(containerbroker.GuestAccess); ok {
+		run("exec gives output and exit code", s.exec)
+		if !s.Virtual {
+			run("a terminal follows its size", s.terminal)
 		}
 	}
 }
 
-// machine returns a machine with its own name and stamp. Its instance is
-// deleted when the test ends.
+// machine returns a machine with a new name and stamp. If an instance is made
+// for it, that instance is deleted when the test ends.
 func (s *suite) machine(t *testing.T) containerbroker.Machine {
 	t.Helper()
-	s.next++
-	name := fmt.Sprintf("conform-%d", s.next)
+	name := fmt.Sprintf("conform-%d", s.next.Add(1))
 	m := containerbroker.Machine{
 		Name: name, ImageID: s.image, ExpectAddress: s.Address,
 		Properties: containerbroker.Properties{CPUs: 1, Memory: 128 << 20, Autostart: true},
@@ -146,7 +160,8 @@ func (s *suite) running(t *testing.T) containerbroker.Machine {
 	return m
 }
 
-// up starts an instance and waits until devices can be plugged and unplugged.
+// up makes and starts an instance, and waits until devices can be plugged into
+// it and unplugged.
 func (s *suite) up(t *testing.T) containerbroker.Machine {
 	t.Helper()
 	m := s.running(t)

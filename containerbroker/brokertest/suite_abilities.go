@@ -36,7 +36,7 @@ func (s *suite) imagesAreShared(t *testing.T) {
 	if at < 0 || all[at].Size <= 0 || !slices.Contains(all[at].UsedBy, m.Name) {
 		t.Errorf("images: %+v", all)
 	}
-	wantKind(t, store.DeleteImage(t.Context(), s.image), kinds.Conflict) // in use, or not ours
+	wantKind(t, store.DeleteImage(t.Context(), s.image), kinds.Conflict) // the image is in use, or it is not ours
 	must(t, store.DeleteImage(t.Context(), strings.Repeat("0", 64)))
 }
 
@@ -66,7 +66,7 @@ func (s *suite) stamps(t *testing.T) {
 	const name = "conform-adopted"
 	s.AddForeign(t, name)
 	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Store: "store-2 opening 1", Record: strings.Repeat("x", 48<<10)}
-	for range 2 { // the second time as after a lost answer
+	for range 2 { // a caller repeats the call if the answer was lost
 		must(t, stamper.Stamp(t.Context(), name, nil, stamp))
 	}
 	if i := s.get(t, name); i.Stamp == nil || *i.Stamp != stamp {
@@ -220,7 +220,7 @@ func (s *suite) exec(t *testing.T) {
 	stdout.Reset()
 	lines := 20_000
 	if s.Virtual {
-		lines = 1_000 // it goes through a serial port, in one piece
+		lines = 1_000 // the input goes through a serial port in one message
 	}
 	input := strings.Repeat("all of it must come back\n", lines)
 	code, err = guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{

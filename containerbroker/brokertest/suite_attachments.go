@@ -14,10 +14,10 @@ import (
 // nic returns an interface on the harness's bridge, with an address that no
 // other machine of the suite has.
 func (s *suite) nic(name string) containerbroker.NIC {
-	s.next++
+	n := s.next.Add(1)
 	return containerbroker.NIC{
-		Name: name, Bridge: s.Bridge, MAC: fmt.Sprintf("00:16:3e:00:%02x:%02x", s.next/256, s.next%256), MTU: 1400,
-		Addresses: []string{fmt.Sprintf("198.18.%d.%d/16", s.next/250, s.next%250+2)},
+		Name: name, Bridge: s.Bridge, MAC: fmt.Sprintf("00:16:3e:00:%02x:%02x", n/256, n%256), MTU: 1400,
+		Addresses: []string{fmt.Sprintf("198.18.%d.%d/16", n/250, n%250+2)},
 	}
 }
 
@@ -45,7 +45,7 @@ func (s *suite) changed(t *testing.T, m containerbroker.Machine, impact containe
 	if !slices.Equal(got, fields) || containerbroker.Worst(changes) != impact {
 		t.Fatalf("changes: %+v\nwant %s of %q", changes, impact, fields)
 	}
-	for range 2 { // doing it again is success
+	for range 2 { // a repeated update is success
 		must(t, s.Broker.Update(t.Context(), m, changes))
 	}
 	if left := s.diff(t, m); len(left) != 0 {
@@ -99,8 +99,8 @@ func (s *suite) awaitDevices(t *testing.T, m containerbroker.Machine) {
 	}
 }
 
-// diskField returns the name of the volume's field in a diff: the driver may
-// shorten the long volume name.
+// diskField returns the name of the volume's field in a diff. It searches for
+// the field, because the driver may shorten the long volume name.
 func (s *suite) diskField(t *testing.T, m containerbroker.Machine) string {
 	t.Helper()
 	for _, change := range s.diff(t, m) {
@@ -140,7 +140,7 @@ func (s *suite) interfaces(t *testing.T) {
 	}
 	m.NICs[0].Nameservers = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
-	// With KeepGuest, the network configuration of the guest stays.
+	// With KeepGuest, the guest keeps its network configuration.
 	m.KeepGuest, m.NICs[0].Gateways = true, nil
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("keeping what the guest was told: %+v", changes)
@@ -153,9 +153,9 @@ func (s *suite) interfaces(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
 }
 
-// takenOver checks that an adoption takes nothing from the instance (P28), and
-// that a declared interface belongs to the machine again without being
-// replugged.
+// takenOver checks that an adoption removes nothing from the instance (P28),
+// and that an interface, once it is declared, belongs to the machine again
+// without being replugged.
 func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
 	t.Helper()
 	stamper, ok := s.Broker.(containerbroker.Stamper)
@@ -181,7 +181,7 @@ func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
 		m.KeepGuest = true
 		s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	}
-	m.KeepGuest = false // a driver may keep the guest's network configuration in the stamp
+	m.KeepGuest = false // the stamp may have lost the guest's network configuration, so write it again
 	must(t, s.Broker.Update(t.Context(), m, s.diff(t, m)))
 }
 
@@ -228,8 +228,9 @@ func (s *suite) disks(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
 }
 
-// runningDiffers checks that a disk that only the running instance lacks is a
-// live change, and that an instance without room for it needs a restart.
+// runningDiffers detaches a disk from a running instance only. It checks that
+// adding the disk again is a live change, and that an instance without room for
+// the disk needs a restart.
 func (s *suite) runningDiffers(t *testing.T) {
 	m := s.machine(t)
 	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: s.Device(t), Device: "/dev/hostler-data"}}
@@ -243,7 +244,7 @@ func (s *suite) runningDiffers(t *testing.T) {
 	s.Detach(t, m.Name, "vol-data")
 	i := s.get(t, m.Name)
 	for deadline := time.Now().Add(waitLimit); i.Running.Disks["vol-data"] != "" && time.Now().Before(deadline); i = s.get(t, m.Name) {
-		time.Sleep(100 * time.Millisecond) // the guest has to release it
+		time.Sleep(100 * time.Millisecond) // the guest must release the disk first
 	}
 	if i.Stored.Disks["vol-data"] != stored || i.Running.Disks["vol-data"] != "" {
 		t.Fatalf("detached: stored %+v, running %+v", i.Stored.Disks, i.Running.Disks)

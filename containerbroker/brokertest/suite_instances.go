@@ -132,11 +132,19 @@ func (s *suite) power(t *testing.T) {
 	if again := set(containerbroker.PowerStart, 0); again.PID != first.PID {
 		t.Error("starting a running instance gave it another process")
 	}
+	ready := func() { // an init that has just started ignores a request to stop
+		if probe, ok := s.Broker.(containerbroker.ReadinessProbe); ok && !s.Virtual {
+			_, err := probe.WaitReady(t.Context(), m, nil)
+			must(t, err)
+		}
+	}
+	ready()
 	restarted := set(containerbroker.PowerRestart, waitLimit)
 	wantStatus(t, restarted, containerbroker.StatusRunning)
 	if restarted.PID == first.PID {
 		t.Error("a restart kept the process")
 	}
+	ready()
 	wantStatus(t, set(containerbroker.PowerStop, waitLimit), containerbroker.StatusStopped)
 	wantStatus(t, set(containerbroker.PowerStop, 0), containerbroker.StatusStopped)
 	wantStatus(t, set(containerbroker.PowerStart, 0), containerbroker.StatusRunning)
@@ -196,7 +204,8 @@ func (s *suite) deleteOther(t *testing.T) {
 	if i := s.get(t, m.Name); i.PID != pid {
 		t.Error("a refused delete stopped the instance")
 	}
-	// The token is not compared: an earlier attempt's instance can be removed.
+	// Delete does not compare the token, so that it can remove the instance of
+	// an earlier create attempt.
 	old := m.Stamp
 	old.Token = "another"
 	must(t, s.Broker.Delete(t.Context(), m.Name, old))
@@ -222,8 +231,8 @@ func (s *suite) userDataStays(t *testing.T) {
 	}
 }
 
-// proxyUsersStay checks that a guest that an earlier version gave the password of
-// a proxy is not to be recreated, although guests no longer get passwords.
+// proxyUsersStay checks that a guest is not recreated because an earlier
+// version gave it the password of a proxy, which guests no longer get.
 func (s *suite) proxyUsersStay(t *testing.T) {
 	m := s.machine(t)
 	m.Guest = cloudinit.Input{HTTPProxy: "http://me:secret@127.0.0.1:3128", AptProxy: "http://me:secret@127.0.0.1:3142"}
@@ -243,7 +252,7 @@ func (s *suite) updateLive(t *testing.T) {
 	pid := s.get(t, m.Name).PID
 	m.CPUs, m.Memory, m.RootDisk, m.Autostart = 2, 256<<20, s.rootDisk(), false
 	if s.Virtual {
-		m.Memory = 512 << 20 // less memory; more would come only with the next start
+		m.Memory = 512 << 20 // less memory, because more would come only at the next start
 	}
 	m.Stamp.Record, m.Stamp.Store = `{"changed": true}`, "store-1 opening-2 9"
 	changes := s.diff(t, m)
@@ -256,7 +265,7 @@ func (s *suite) updateLive(t *testing.T) {
 			t.Errorf("change %d: %+v, want %s live", i, c, want[i])
 		}
 	}
-	for range 2 { // doing it again is success
+	for range 2 { // a repeated update is success
 		must(t, s.Broker.Update(t.Context(), m, changes))
 	}
 	i := s.get(t, m.Name)

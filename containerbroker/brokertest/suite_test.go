@@ -3,6 +3,7 @@ package brokertest
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"hostler/containerbroker"
@@ -10,13 +11,13 @@ import (
 
 func TestFakeConforms(t *testing.T) {
 	f := New()
-	loops := 0
+	var loops atomic.Int64
 	f.NoImage("lxd:conform-no-such-image")
 	Run(t, Harness{
 		Broker: f, Other: f, Namespace: "hostler", OtherNamespace: "other", Image: "tiny", Address: true,
 		Bridge: "br-test",
 		Folder: func(t *testing.T) string { return t.TempDir() },
-		Device: func(*testing.T) string { loops++; return fmt.Sprint("/dev/loop", loops) },
+		Device: func(*testing.T) string { return fmt.Sprint("/dev/loop", loops.Add(1)) },
 		AddForeign: func(t *testing.T, name string) {
 			f.Add(containerbroker.Instance{Name: name, Status: containerbroker.StatusStopped})
 			t.Cleanup(func() { f.Remove(name) })

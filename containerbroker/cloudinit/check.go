@@ -14,7 +14,7 @@ import (
 var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 // check refuses values that cannot be passed to cloud-init safely. Errors name
-// the field only: the values may be secrets.
+// only the field, because the values may be secrets.
 func check(g Input) error {
 	if g.Hostname != "" && !hostname.MatchString(g.Hostname) {
 		return fault.New(fault.Invalid, "cannot use the hostname: it may hold letters, digits, - and . only")
@@ -47,7 +47,7 @@ func unsafeText(r rune) bool {
 }
 
 // MetaData returns cloud-init's meta-data, for hypervisors that do not make it
-// themselves. It fails with fault.Invalid.
+// themselves. It fails with fault.Invalid if check() refuses g.
 func MetaData(g Input) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err

@@ -1,24 +1,25 @@
 // Package cloudinit builds the data that cloud-init reads inside a guest
 // (user-data, meta-data, network-config) from typed fields. The user's own
-// user-data becomes a MIME part of its own, never pasted into generated text.
+// user-data is kept as a separate MIME part and is never mixed with generated
+// text.
 package cloudinit
 
 // Input is the input of cloud-init. The zero value produces no data.
 type Input struct {
 	Hostname string
-	// InstanceID is cloud-init's instance-id: a new id makes cloud-init run its
+	// InstanceID is cloud-init's instance-id. A new id makes cloud-init run its
 	// once-per-instance modules again.
 	InstanceID string
 	// SSHKeys are authorized_keys lines for the image's default user.
 	SSHKeys []string
-	// UserData is the user's own user-data, verbatim (#cloud-config, a script,
-	// or MIME).
+	// UserData is the user's own user-data, unchanged. It is a #cloud-config, a
+	// script or another kind that cloud-init knows, or a MIME message.
 	UserData                       string
 	HTTPProxy, HTTPSProxy, NoProxy string
 	AptMirror, AptProxy            string
 }
 
-// VendorData is cloud-init's vendor-data, which user-data overrides. It applies
-// a changed network-config at every boot; by default cloud-init applies it only
-// in the first boot of an instance-id.
+// VendorData is cloud-init's vendor-data, which user-data can override. It
+// makes cloud-init apply network-config at every boot instead of only in the
+// first boot of an instance-id.
 const VendorData = "#cloud-config\n" + `{"updates": {"network": {"when": ["boot-new-instance", "boot"]}}}` + "\n"

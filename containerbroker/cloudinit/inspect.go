@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// inspect splits user-data into its parts; nested messages are flattened.
-func inspect(data []byte) ([]Part, error) {
+// inspect splits user-data into its parts. The parts of nested MIME messages
+// are returned in the same list.
+func inspect(data []byte) ([]mimePart, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
@@ -21,7 +22,7 @@ func inspect(data []byte) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []Part{part}, nil
+		return []mimePart{part}, nil
 	}
 	m, err := mail.ReadMessage(bytes.NewReader(data))
 	if err != nil {
@@ -30,12 +31,12 @@ func inspect(data []byte) ([]Part, error) {
 	return inspectMessage(m.Header.Get("Content-Type"), m.Body)
 }
 
-func inspectMessage(contentType string, body io.Reader) ([]Part, error) {
+func inspectMessage(contentType string, body io.Reader) ([]mimePart, error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return nil, err
 	}
-	var parts []Part
+	var parts []mimePart
 	for r := multipart.NewReader(body, params["boundary"]); ; {
 		p, err := r.NextRawPart()
 		if errors.Is(err, io.EOF) {
@@ -64,6 +65,6 @@ func inspectMessage(contentType string, body io.Reader) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, Part{ContentType: kind, Name: p.FileName(), Body: string(text)})
+		parts = append(parts, mimePart{ContentType: kind, Name: p.FileName(), Body: string(text)})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"mime/multipart"
 	"net/mail"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"hostler/internal/fault"
@@ -18,8 +19,9 @@ import (
 
 const typeCloudConfig = "text/cloud-config"
 
-// kinds are the first lines by which cloud-init distinguishes kinds of
-// user-data, longer prefixes first.
+// kinds lists how the first lines of user-data begin, from which cloud-init
+// learns the kind. A longer prefix comes before a shorter one with the same
+// beginning.
 var kinds = []struct{ prefix, contentType string }{
 	{"## template: jinja", "text/jinja2"},
 	{"#cloud-config-archive", "text/cloud-config-archive"},
@@ -32,37 +34,38 @@ var kinds = []struct{ prefix, contentType string }{
 	{"#!", "text/x-shellscript"},
 }
 
-// Part is a part of user-data.
-type Part struct {
+// mimePart is a part of user-data.
+type mimePart struct {
 	ContentType string
 	Name        string
 	Body        string
 }
 
-// userPart detects the kind of the user's own user-data.
-func userPart(data string) (Part, error) {
+// userPart detects the kind of the user's own user-data and makes it a part. It
+// fails with fault.Invalid.
+func userPart(data string) (mimePart, error) {
 	if isMIME(data) {
 		m, err := mail.ReadMessage(strings.NewReader(data))
 		if err != nil {
-			return Part{}, fault.New(fault.Invalid, "cannot use user-data: it looks like a MIME message but cannot be read as MIME")
+			return mimePart{}, fault.New(fault.Invalid, "cannot use user-data: it looks like a MIME message but cannot be read as MIME")
 		}
 		contentType := m.Header.Get("Content-Type")
 		kind, params, err := mime.ParseMediaType(contentType)
 		if err != nil || !strings.HasPrefix(kind, "multipart/") || params["boundary"] == "" {
-			return Part{}, fault.New(fault.Invalid, "cannot use user-data: a MIME message needs a Content-Type of multipart/… with a boundary")
+			return mimePart{}, fault.New(fault.Invalid, "cannot use user-data: a MIME message needs a Content-Type of multipart/… with a boundary")
 		}
 		body, err := io.ReadAll(m.Body)
 		if err != nil {
-			return Part{}, fault.New(fault.Invalid, "cannot use user-data: its MIME message cannot be read")
+			return mimePart{}, fault.New(fault.Invalid, "cannot use user-data: its MIME message cannot be read")
 		}
-		return Part{ContentType: mime.FormatMediaType(kind, params), Body: string(body)}, nil
+		return mimePart{ContentType: mime.FormatMediaType(kind, params), Body: string(body)}, nil
 	}
 	for _, k := range kinds {
 		if strings.HasPrefix(data, k.prefix) {
-			return Part{ContentType: k.contentType, Name: "user-data", Body: data}, nil
+			return mimePart{ContentType: k.contentType, Name: "user-data", Body: data}, nil
 		}
 	}
-	return Part{}, fault.New(fault.Invalid,
+	return mimePart{}, fault.New(fault.Invalid,
 		"cannot use user-data: cloud-init does not recognise its first line; begin it with #cloud-config or #!")
 }
 
@@ -73,7 +76,7 @@ func isMIME(data string) bool {
 
 // message joins parts into one MIME message. Its boundary is derived from the
 // content, so that the same parts always make the same message.
-func message(parts []Part) ([]byte, error) {
+func message(parts []mimePart) ([]byte, error) {
 	for round := 0; ; round++ {
 		hash := sha256.New()
 		fmt.Fprintf(hash, "%d", round)
@@ -88,16 +91,11 @@ func message(parts []Part) ([]byte, error) {
 	}
 }
 
-func taken(parts []Part, boundary string) bool {
-	for _, p := range parts {
-		if strings.Contains(p.Body, boundary) {
-			return true
-		}
-	}
-	return false
+func taken(parts []mimePart, boundary string) bool {
+	return slices.ContainsFunc(parts, func(p mimePart) bool { return strings.Contains(p.Body, boundary) })
 }
 
-func write(parts []Part, boundary string) ([]byte, error) {
+func write(parts []mimePart, boundary string) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=%q\r\nMIME-Version: 1.0\r\n\r\n", boundary)
 	w := multipart.NewWriter(&b)
@@ -131,9 +129,10 @@ func write(parts []Part, boundary string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// encode leaves readable text unencoded; MIME allows ASCII lines of 998
-// characters. A nested message must stay unencoded (RFC 2045, 6.4).
-func encode(p Part) (encoding, body string) {
+// encode returns ASCII text with short lines unchanged, and other text as
+// base64. MIME allows lines of 998 characters. A nested message must stay
+// unencoded (RFC 2045, 6.4).
+func encode(p mimePart) (encoding, body string) {
 	if strings.HasPrefix(p.ContentType, "multipart/") {
 		return "8bit", p.Body
 	}

@@ -14,26 +14,28 @@ import (
 
 // Interface is a network interface with the configuration for the guest.
 type Interface struct {
-	// Name is the interface's name in the guest. Without MAC, the guest finds
-	// the interface by it.
+	// Name is the interface's name in the guest. If MAC is empty, the guest
+	// finds the interface by this name.
 	Name string
-	// MAC is the address by which the guest finds the interface to name it.
+	// MAC is the MAC address by which the guest finds the interface. The guest
+	// then gives the interface the name Name.
 	MAC string
-	// MTU in bytes; 0: unchanged.
+	// MTU is in bytes; 0 means that the guest keeps the link's MTU.
 	MTU int
-	// Addresses with their prefix lengths.
+	// Addresses have prefix lengths, e.g. 192.0.2.2/24.
 	Addresses []string
-	// Static: the guest configures Addresses, Gateways and Nameservers itself.
-	// Otherwise it asks DHCP.
+	// Static is true if the guest configures Addresses, Gateways and
+	// Nameservers itself. Otherwise it asks a DHCP server.
 	Static bool
-	// AcceptRA: a static guest adds the addresses and routes of routers'
-	// advertisements.
+	// AcceptRA is true if a static guest also takes IPv6 addresses and routes
+	// from router advertisements.
 	AcceptRA              bool
 	Gateways, Nameservers []string
 }
 
-// interfaceName matches names without pattern characters of netplan or
-// networkd. LXD accepts no shorter names.
+// interfaceName matches interface names of 2 to 15 characters. LXD accepts no
+// shorter names. The characters that netplan or networkd would read as a
+// pattern are left out.
 var interfaceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{1,14}$`)
 
 // The smallest MTU of IPv4, and the largest MTU of a Linux link.
@@ -45,9 +47,9 @@ type networkConfig struct {
 	Ethernets map[string]ethernet `json:"ethernets"`
 }
 
-// ethernet is an interface. cloud-init up to 22.4 has two gaps with networkd:
-// it refuses a route "to: default", hence gateway4 and gateway6; and it ignores
-// a match by name, hence the name as the key.
+// ethernet is an interface. With networkd, cloud-init up to 22.4 refuses a
+// route "to: default", so gateway4 and gateway6 are used. It also ignores a
+// match by name, so the name is the key in Ethernets.
 type ethernet struct {
 	Match       *match       `json:"match,omitempty"`
 	SetName     string       `json:"set-name,omitempty"`
@@ -70,10 +72,10 @@ type nameservers struct {
 }
 
 // NetworkConfig returns cloud-init's network-config. It is empty if images do
-// the same by default: without interfaces, and with a single eth0 that asks
-// DHCP. In each address family only the first interface with a gateway gets the
-// default route. The same interfaces give the same bytes. It fails with
-// fault.Invalid.
+// the same by default, i.e. without interfaces, or with a single eth0 that asks
+// a DHCP server. In each address family only the first interface with a gateway
+// gets the default route. The same interfaces give the same bytes. It fails
+// with fault.Invalid.
 func NetworkConfig(interfaces []Interface) ([]byte, error) {
 	if len(interfaces) == 0 {
 		return nil, nil
@@ -103,7 +105,7 @@ func NetworkConfig(interfaces []Interface) ([]byte, error) {
 	if only := interfaces[0]; len(interfaces) == 1 && only.Name == "eth0" && !only.Static {
 		return nil, nil
 	}
-	// JSON is YAML in which every string is quoted.
+	// JSON is also YAML, with every string quoted.
 	data, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "cannot encode cloud-init network-config: %v", err)
@@ -156,8 +158,8 @@ func ethernetOf(i Interface) (ethernet, error) {
 	return e, nil
 }
 
-// DescribeNetwork describes a network-config in a line for the user. A config
-// that does not parse reads "other".
+// DescribeNetwork describes a network-config in one line for the user. It
+// returns "other" for a config that it cannot parse.
 func DescribeNetwork(config string) string {
 	if config == "" {
 		return ""
@@ -190,15 +192,14 @@ func DescribeNetwork(config string) string {
 }
 
 // NetworkOnlyShrinks reports whether want only removes interfaces from have and
-// changes none of the others, except that they accept routers' advertisements
-// from the next boot on, which asks for no restart. The caller guarantees that
-// want differs from have.
+// leaves the others as they are. It ignores changes of accept-ra, which wait
+// for the next boot. The caller guarantees that want differs from have.
 func NetworkOnlyShrinks(have, want string) bool {
 	var before, after networkConfig
 	if json.Unmarshal([]byte(have), &before) != nil {
 		return false
 	}
-	if want == "" { // the image's default: eth0 asks DHCP
+	if want == "" { // by default the image's eth0 asks a DHCP server
 		return before.Ethernets["eth0"].DHCP4
 	}
 	if json.Unmarshal([]byte(want), &after) != nil {

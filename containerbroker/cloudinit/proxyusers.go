@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// HasProxyUsers reports whether a proxy of the guest has a user name.
+// HasProxyUsers reports whether the address of one of the guest's proxies has a
+// user name.
 func HasProxyUsers(g Input) bool {
 	return withoutUser(g.HTTPProxy) != g.HTTPProxy || withoutUser(g.HTTPSProxy) != g.HTTPSProxy || withoutUser(g.AptProxy) != g.AptProxy
 }
 
-// OnlyProxyUsersDiffer reports whether user-data of an earlier version differs
-// from the guest's only by user names and passwords in the proxies' addresses.
-// Earlier versions wrote them into guests.
+// OnlyProxyUsersDiffer reports whether userData differs from the user-data of g
+// only by user names and passwords in the proxies' addresses, which earlier
+// versions wrote into guests.
 func OnlyProxyUsersDiffer(g Input, userData string) bool {
 	parts, err := inspect([]byte(userData))
 	if err != nil {
@@ -45,16 +46,16 @@ func OnlyProxyUsersDiffer(g Input, userData string) bool {
 	return err == nil && HasProxyUsers(g) && bytes.Equal(restored, []byte(userData))
 }
 
-// restoreUser sets a proxy's address to a former address that differs only by
-// its user name and password.
+// restoreUser sets a proxy's address to the previous one if that differs only
+// by having a user name and password.
 func restoreUser(address *string, previous string) {
 	if bare := withoutUser(previous); bare != previous && bare == *address {
 		*address = previous
 	}
 }
 
-// withoutUser returns the address without user name and password, or the same
-// text if it has none.
+// withoutUser returns the address without its user name and password. An
+// address that has neither is returned unchanged.
 func withoutUser(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.User == nil {

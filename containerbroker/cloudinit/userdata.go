@@ -9,13 +9,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxSize is the largest user-data, in bytes, that UserData makes: 64 KiB of
-// the user's own, as base64 if they are not ASCII, plus the generated parts.
+// maxSize is the size in bytes of the largest user-data that UserData() makes.
+// It has room for 64 KiB of the user's own user-data, as base64 if that is not
+// ASCII, and for the generated parts.
 const maxSize = 128 << 10
 
-// The merge rules of the generated parts. cloud-init applies the rule of the
-// later part, so the generated parts come last: the user's values stay,
-// whatever merge rule the user's part has.
+// The merge rules of the generated parts. When cloud-init merges two parts, it
+// applies the rule of the later part. The generated parts come last, so that
+// the user's values stay, whatever merge rule the user's part has.
 const (
 	keepTheirs = "dict(no_replace)+list()+str()"
 	addToLists = "dict(no_replace,recurse_list)+list(append)+str()"
@@ -39,7 +40,7 @@ type mirror struct {
 	URI    string   `json:"uri"`
 }
 
-// additions is the generated cloud-config whose lists extend those of the
+// additions is the generated cloud-config whose lists extend the lists in the
 // user's own part.
 type additions struct {
 	MergeHow string   `json:"merge_how"`
@@ -53,10 +54,11 @@ type file struct {
 	Content string `json:"content"`
 }
 
-// UserData returns cloud-init's user-data. It is empty without input. The
-// user's part alone is returned verbatim, a single generated part as
-// cloud-config; more parts become a MIME message. The same Input gives the same
-// bytes. UserData fails with fault.Invalid; its errors hold no values.
+// UserData returns cloud-init's user-data. It is empty if g is empty. If the
+// user's part is the only part, it is returned unchanged. A single generated
+// part is returned as cloud-config. Several parts become a MIME message. The
+// same Input gives the same bytes. UserData fails with fault.Invalid; its
+// errors contain no values of g.
 func UserData(g Input) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err
@@ -91,9 +93,9 @@ func UserData(g Input) ([]byte, error) {
 	return data, nil
 }
 
-// generated returns the parts made of typed fields.
-func generated(g Input) ([]Part, error) {
-	var parts []Part
+// generated returns the parts that are made from the typed fields of g.
+func generated(g Input) ([]mimePart, error) {
+	var parts []mimePart
 	s := settings{MergeHow: keepTheirs, Hostname: g.Hostname}
 	if g.AptMirror != "" || g.AptProxy != "" {
 		s.Apt = &apt{HTTPProxy: g.AptProxy}
@@ -123,7 +125,7 @@ func generated(g Input) ([]Part, error) {
 }
 
 // environment returns the proxy lines of /etc/environment, each in lower and
-// upper case, since programs read either.
+// upper case, because some programs read only one of the two.
 func environment(g Input) string {
 	var b bytes.Buffer
 	for _, v := range []struct{ lower, upper, value string }{
@@ -138,17 +140,17 @@ func environment(g Input) string {
 	return b.String()
 }
 
-// cloudConfig encodes a document as JSON, which is YAML in which every string
-// is quoted: cloud-init's YAML 1.1 reads a bare "on" as a boolean and "1:30" as
-// a number.
-func cloudConfig(name string, document any) (Part, error) {
+// cloudConfig encodes a document as JSON, which is also YAML. JSON quotes every
+// string, because cloud-init's YAML 1.1 reads an unquoted "on" as a boolean and
+// 1:30 as a number.
+func cloudConfig(name string, document any) (mimePart, error) {
 	var b bytes.Buffer
 	b.WriteString("#cloud-config\n")
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(document); err != nil {
-		return Part{}, fault.New(fault.Invalid, "cannot encode cloud-init data: %v", err)
+		return mimePart{}, fault.New(fault.Invalid, "cannot encode cloud-init data: %v", err)
 	}
-	return Part{ContentType: typeCloudConfig, Name: name, Body: b.String()}, nil
+	return mimePart{ContentType: typeCloudConfig, Name: name, Body: b.String()}, nil
 }

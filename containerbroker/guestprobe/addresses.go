@@ -10,15 +10,15 @@ import (
 	"hostler/containerbroker"
 )
 
-// ExpectsAddress reports whether a machine is ready only with an address. A
-// machine with networks of its own always is.
+// ExpectsAddress reports whether a machine is ready only once it has an
+// address. That is always so for a machine with NICs.
 func ExpectsAddress(m containerbroker.Machine) bool {
 	return m.ExpectAddress || len(m.NICs) > 0
 }
 
 // Awaited returns a list of addresses for every interface with known addresses,
 // in the notation of the guest's /proc/net. One address per interface is
-// enough: not every guest can have IPv6.
+// enough, because some guests cannot have IPv6.
 func Awaited(m containerbroker.Machine) []string {
 	var lists []string
 	for _, n := range m.NICs {
@@ -34,7 +34,9 @@ func Awaited(m containerbroker.Machine) []string {
 	return lists
 }
 
-// Lacking describes the first interface that has none of its addresses.
+// Lacking describes the first interface that has none of its declared addresses
+// among have, the addresses in the guest. It returns "" if there is no such
+// interface.
 func Lacking(m containerbroker.Machine, have []string) string {
 	for _, n := range m.NICs {
 		v4, v6 := ByFamily(n.Addresses)
@@ -51,7 +53,7 @@ func ByFamily(texts []string) (v4, v6 []string) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			continue // Compare refuses these earlier
+			continue // SettingsOf refuses these earlier
 		}
 		family := &v4
 		if prefix.Addr().Is6() {

@@ -1,5 +1,5 @@
 // Package guestprobe runs a script in a guest to find out whether the guest is
-// usable: its init, its cloud-init and its addresses.
+// usable. The script looks at the guest's init, cloud-init and addresses.
 package guestprobe
 
 import (
@@ -12,18 +12,19 @@ import (
 	"hostler/internal/oneline"
 )
 
-// Script runs once in the guest and waits there, which avoids polling over the
-// socket. $1 is the longest wait for an address in fifths of a second, 0 for no
-// wait. Each further argument is a list of addresses as the kernel writes them;
-// the script waits for one address of each list.
+// Script runs once in the guest. It waits inside the guest, so that the driver
+// need not poll. $1 is the longest wait for an address, in fifths of a second;
+// 0 means no wait. Each further argument is a list of addresses as the kernel
+// writes them; the script waits for one address of each list.
 //
 // The script prints "word value" lines, e.g. "init systemd", including the SSH
 // host keys of a guest that listens for SSH. After the line "result" it prints
-// cloud-init's result.json. Root of the guest may replace files, e.g. by a
-// fifo: the script reads only regular files, for at most 5 seconds (/proc/kmsg
-// never ends). A systemd that has just started still has the name under which it
-// was started, e.g. init, so the script looks at its program, too. It ends the
-// wait for its boot early, so the script asks again.
+// cloud-init's result.json. The guest's root user may replace files, e.g. by a
+// fifo, so the script reads only regular files, and reads result.json for at
+// most 5 seconds. A systemd that has just started still has the name under
+// which it was started, e.g. init, so the script also looks at its executable.
+// Early in the boot, "systemctl is-system-running --wait" returns too soon, so
+// the script runs it again.
 const Script = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() {
@@ -109,7 +110,8 @@ exit 0
 // MaxReport bounds the stored output of the script, in bytes.
 const MaxReport = 64 << 10
 
-// Report parses the script's output. A guest may print anything.
+// Report parses the script's output. It trusts no part, as a guest may print
+// anything.
 func Report(report string) containerbroker.Readiness {
 	var ready containerbroker.Readiness
 	for line := range strings.SplitSeq(report, "\n") {
@@ -130,7 +132,8 @@ func Report(report string) containerbroker.Readiness {
 	return ready
 }
 
-// Judge returns why a guest that answered is not ready, or nil.
+// Judge returns why a guest that answered is not ready, or nil. Its error names
+// waited, the longest wait for an address, and lacking, from Lacking().
 func Judge(report string, ready containerbroker.Readiness, waited time.Duration, lacking string) error {
 	if failure, ok := strings.CutPrefix(ready.CloudInit, "error"); ok {
 		return fault.New(fault.NeedsOperator, "cloud-init failed%s (more is in /var/log/cloud-init-output.log in the guest)", failure)
@@ -151,7 +154,8 @@ func Judge(report string, ready containerbroker.Readiness, waited time.Duration,
 	return nil
 }
 
-// cloudInitFailure returns the errors in cloud-init's result.json.
+// cloudInitFailure returns the errors in cloud-init's result.json, or "" if
+// there are none.
 func cloudInitFailure(report string) string {
 	_, document, found := strings.Cut("\n"+report, "\nresult\n")
 	if !found {

@@ -8,16 +8,16 @@ import (
 	"hostler/containerbroker"
 )
 
-// Reach looks for an address at which a guest is reachable.
-type Reach struct {
-	// Addresses returns the addresses known now; it is called once per Every.
-	// An error ends the search.
+// sshReach looks for an address at which a guest is reachable.
+type sshReach struct {
+	// Addresses returns the addresses that are known now. It is called at once
+	// and then at intervals of Every. An error ends the search.
 	Addresses func(ctx context.Context) ([]string, error)
 	// Check proves that the guest itself answers at an address. A failed check
-	// is repeated after Retry.
+	// is repeated after the time Retry.
 	Check        func(ctx context.Context, address string) error
 	Every, Retry time.Duration
-	// Limit bounds the search.
+	// Limit bounds the duration of the search.
 	Limit time.Duration
 }
 
@@ -29,8 +29,8 @@ type failure struct {
 
 // first returns the first address that proves to be the guest's. It checks up
 // to containerbroker.MaxAddresses addresses in parallel, each as soon as it is
-// known. No check is running when First returns.
-func (r Reach) first(ctx context.Context) (string, error) {
+// known. No check is still running when first() returns.
+func (r sshReach) first(ctx context.Context) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	found, failures := make(chan string), make(chan failure)
 	checks := map[string]chan struct{}{}
@@ -73,7 +73,7 @@ func (r Reach) first(ctx context.Context) (string, error) {
 }
 
 // why returns the error of a search that found no address.
-func (r Reach) why(ctx context.Context, checks int, last failure) error {
+func (r sshReach) why(ctx context.Context, checks int, last failure) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -85,8 +85,8 @@ func (r Reach) why(ctx context.Context, checks int, last failure) error {
 	return fmt.Errorf("cannot reach it at any address within %s; the last address tried was %s: %w", r.Limit, last.address, last.err)
 }
 
-// check tries an address until it is proven or the search ends.
-func (r Reach) check(ctx context.Context, address string, found chan<- string, failures chan<- failure) {
+// check checks an address again and again until it is proven or ctx ends.
+func (r sshReach) check(ctx context.Context, address string, found chan<- string, failures chan<- failure) {
 	for {
 		err := r.Check(ctx, address)
 		if err == nil {

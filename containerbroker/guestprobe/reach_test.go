@@ -14,8 +14,8 @@ import (
 	"hostler/containerbroker"
 )
 
-func reach(addresses ...string) Reach {
-	return Reach{
+func reach(addresses ...string) sshReach {
+	return sshReach{
 		Addresses: func(context.Context) ([]string, error) { return addresses, nil },
 		Every:     time.Millisecond, Retry: time.Millisecond, Limit: 10 * time.Second,
 	}

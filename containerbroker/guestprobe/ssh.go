@@ -70,7 +70,7 @@ func proveSSH(ctx context.Context, endpoint string, keys [][]byte) error {
 	if proven {
 		return nil
 	}
-	return err // never nil: the callback fails every handshake
+	return err // never nil, because the callback returns an error in every other case
 }
 
 // handshakeTime bounds a handshake; searchTime bounds the search for an address
@@ -87,7 +87,7 @@ func SSH(ctx context.Context, report string, addresses []string) (address, why s
 	if len(keys) == 0 || len(addresses) == 0 || !networked() {
 		return "", ""
 	}
-	address, err := Reach{
+	address, err := sshReach{
 		Addresses: func(context.Context) ([]string, error) { return addresses, nil },
 		Check: func(ctx context.Context, address string) error {
 			return proveSSH(ctx, net.JoinHostPort(address, "22"), keys)
@@ -100,8 +100,8 @@ func SSH(ctx context.Context, report string, addresses []string) (address, why s
 	return address, ""
 }
 
-// networked reports whether this process may open network sockets: a
-// provisioner with its own unit may not.
+// networked reports whether this process is allowed to open network sockets. A
+// provisioner with its own systemd unit is not.
 func networked() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,53 +19,93 @@ type aptSource struct {
 	signedBy                 string
 }
 
-// debianLines returns the apt sources of an image of the given release: from
-// the configured mirrors, or else from the host's own sources.
-func debianLines(aptDir, codename string, m Mirrors) ([]string, error) {
-	main, security := m.Debian, m.Security
-	if main == "" {
-		entries, err := readAptSources(aptDir)
-		if err != nil {
-			return nil, err
-		}
-		var found string
-		main, found = hostMirrors(entries)
-		if main == "" {
-			return nil, fault.New(fault.NeedsOperator,
-				"%s has no Debian mirror; set apt.mirror in hostler's configuration", aptDir)
-		}
-		if security == "" {
-			security = found
-		}
-	} else if base, ok := strings.CutSuffix(strings.TrimSuffix(main, "/"), "/debian"); ok && security == "" {
-		security = base + "/debian-security"
+// distribution is a family of releases that share one archive.
+type distribution struct {
+	name       string // e.g. debian; its keyring is debian-archive-keyring
+	os         string
+	components string
+	// suites are the suites that a host's sources for this distribution may
+	// name.
+	suites []string
+	// setting is the name of hostler's setting for the mirror, and configured
+	// returns its value.
+	setting    string
+	configured func(Mirrors) string
+	// joint is true if the main archive also has the security updates.
+	joint   bool
+	keyring string // the package with the distribution's keys
+}
+
+var (
+	debianArchive = distribution{
+		name: "debian", os: "Debian", components: "main", setting: "apt.mirror", keyring: "debian-archive-keyring",
+		suites:     []string{"bullseye", "bookworm", "trixie", "forky", "oldoldstable", "oldstable", "stable", "testing", "sid", "unstable"},
+		configured: func(m Mirrors) string { return m.Debian },
 	}
-	lines := []string{
-		fmt.Sprintf("deb %s %s main", main, codename),
-		fmt.Sprintf("deb %s %s-updates main", main, codename),
+	ubuntuArchive = distribution{
+		name: "ubuntu", os: "Ubuntu", components: "main universe", setting: "apt.ubuntu-mirror", keyring: "ubuntu-keyring",
+		suites:     []string{"jammy", "noble", "questing", "resolute"},
+		configured: func(m Mirrors) string { return m.Ubuntu }, joint: true,
 	}
+)
+
+// lines returns the apt sources of an image of the given release.
+func (d distribution) lines(aptDir, suite string, m Mirrors) ([]string, error) {
+	main, security, form, err := d.mirrors(aptDir, m)
+	if err != nil {
+		return nil, err
+	}
+	lines := []string{fmt.Sprintf(form, main, suite), fmt.Sprintf(form, main, suite+"-updates")}
 	if security != "" {
-		lines = append(lines, fmt.Sprintf("deb %s %s-security main", security, codename))
-	}
-	for _, uri := range []string{main, security} {
-		if strings.ContainsAny(uri, " \t\n[]") || uri != "" && !isWeb(uri) {
-			return nil, fault.New(fault.NeedsOperator, "the mirror %q is not an http or https address", uri)
-		}
+		lines = append(lines, fmt.Sprintf(form, security, suite+"-security"))
 	}
 	return lines, nil
 }
 
-// debianSuites are the suite names that Debian's own entries may use.
-var debianSuites = []string{
-	"bullseye", "bookworm", "trixie", "forky", "oldoldstable", "oldstable", "stable", "testing", "sid", "unstable",
+// mirrors returns the addresses of the main archive and of the security
+// archive, and the form of an apt source with the verbs for an address and a
+// suite. The addresses come from the configured mirror, or else from the host's
+// own sources. security is "" if no address is known.
+func (d distribution) mirrors(aptDir string, m Mirrors) (main, security, form string, err error) {
+	entries, err := readAptSources(aptDir)
+	if err != nil {
+		return "", "", "", err
+	}
+	main = d.configured(m)
+	own, found := d.hostMirrors(entries)
+	switch base, ok := strings.CutSuffix(strings.TrimSuffix(main, "/"), "/debian"); {
+	case main == "" && own == "":
+		return "", "", "", fault.New(fault.NeedsOperator, "%s has no %s mirror; set %s in hostler's configuration", aptDir, d.os, d.setting)
+	case main == "":
+		main, security = own, found
+	case ok && !d.joint:
+		security = base + "/debian-security"
+	}
+	if d.joint {
+		security = cmp.Or(security, main)
+	}
+	for _, uri := range []string{main, security} {
+		if strings.ContainsAny(uri, " \t\n[]") || uri != "" && !isWeb(uri) {
+			return "", "", "", fault.New(fault.NeedsOperator, "the mirror %q is not an http or https address", uri)
+		}
+	}
+	// A host trusts the keys of its own distribution, and perhaps the key of a
+	// private mirror. So only the sources of another distribution name a
+	// keyring, which the image has at the same path.
+	form = "deb %s %s " + d.components
+	if ubuntu, _ := ubuntuArchive.hostMirrors(entries); own == "" && (d.name != debianArchive.name || ubuntu != "") {
+		form = "deb [signed-by=/usr/share/keyrings/" + d.name + "-archive-keyring.gpg] %s %s " + d.components
+	}
+	return main, security, form, nil
 }
 
-// hostMirrors finds Debian's archive and its security archive among the host's
-// sources. Other vendors use suites of the same names too; so an entry also
-// needs the component main and no keys but Debian's.
-func hostMirrors(entries []aptSource) (main, security string) {
+// hostMirrors finds the distribution's archive and its security archive among
+// the host's sources, or returns "" for an archive that is missing. Other
+// vendors use suites of the same names. So an entry must also have the
+// component main and name no keys except the distribution's.
+func (d distribution) hostMirrors(entries []aptSource) (main, security string) {
 	for _, e := range entries {
-		if !slices.Contains(e.components, "main") || e.signedBy != "" && !strings.Contains(e.signedBy, "debian-archive") {
+		if !slices.Contains(e.components, "main") || e.signedBy != "" && !strings.Contains(e.signedBy, d.name+"-archive") {
 			continue
 		}
 		i := slices.IndexFunc(e.uris, isWeb)
@@ -73,7 +114,7 @@ func hostMirrors(entries []aptSource) (main, security string) {
 		}
 		for _, suite := range e.suites {
 			base, isSecurity := strings.CutSuffix(suite, "-security")
-			if !slices.Contains(debianSuites, base) {
+			if !slices.Contains(d.suites, base) {
 				continue
 			}
 			if isSecurity && security == "" {
@@ -91,7 +132,8 @@ func isWeb(uri string) bool {
 	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
 }
 
-// readAptSources reads sources.list and sources.list.d as in sources.list(5).
+// readAptSources reads sources.list and sources.list.d, whose format is in
+// sources.list(5).
 func readAptSources(aptDir string) ([]aptSource, error) {
 	files := []string{filepath.Join(aptDir, "sources.list")}
 	dir, err := os.ReadDir(filepath.Join(aptDir, "sources.list.d"))
@@ -120,7 +162,7 @@ func readAptSources(aptDir string) ([]aptSource, error) {
 	return all, nil
 }
 
-// parseAptLines parses the one-line form: deb [options] uri suite components.
+// parseAptLines parses lines of the form "deb [options] uri suite components".
 func parseAptLines(text string) []aptSource {
 	var all []aptSource
 	for line := range strings.Lines(text) {
@@ -145,7 +187,7 @@ func parseAptLines(text string) []aptSource {
 		}
 		fields := strings.Fields(rest)
 		if len(fields) < 3 {
-			continue // a suite ending in a slash has no components, and is not Debian's
+			continue // a suite that ends in a slash has no components and is never Debian's
 		}
 		s.uris, s.suites, s.components = fields[:1], fields[1:2], fields[2:]
 		all = append(all, s)
@@ -153,7 +195,8 @@ func parseAptLines(text string) []aptSource {
 	return all
 }
 
-// parseDeb822 parses the deb822 form: paragraphs of fields.
+// parseDeb822 parses the deb822 form, which has a paragraph of fields for each
+// source.
 func parseDeb822(text string) []aptSource {
 	var all []aptSource
 	fields := map[string]string{}

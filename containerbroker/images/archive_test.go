@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"archive/tar"

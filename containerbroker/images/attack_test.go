@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"net/http"
@@ -12,14 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 	"hostler/internal/run"
 )
 
 // onSmallDisk gives the cache its own filesystem of that many MiB, and returns
 // a function for its free bytes.
-func onSmallDisk(t *testing.T, o *images.Options, mib int) (free func() int64) {
+func onSmallDisk(t *testing.T, o *Options, mib int) (free func() int64) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := unix.Mount("test", dir, "tmpfs", 0, "size="+strconv.Itoa(mib)+"m"); err != nil {
@@ -67,14 +66,13 @@ func TestEndlessImageLeavesTheReserve(t *testing.T) {
 	var sent atomic.Int64
 	var free func() int64
 	var least atomic.Int64
-	c, _ := m.cache(t, func(o *images.Options) {
+	c, _ := m.cache(t, func(o *Options) {
 		free = onSmallDisk(t, o, 128)
-		o.Downloads.Stall = time.Minute
 	})
 	least.Store(free())
 	send := endless(&sent, 1<<20, 0)
 	m.fault = func(w http.ResponseWriter, r *http.Request) bool { return send(measured{w, free, &least}, r) }
-	_, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), images.FormatLXD, nil)
+	_, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), FormatLXD, nil)
 	if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "MiB are free") {
 		t.Errorf("got %v (%s)", err, fault.KindOf(err))
 	}
@@ -110,10 +108,9 @@ func TestDownloadEndsWhenTheDiskIsFull(t *testing.T) {
 	var sent atomic.Int64
 	var free func() int64
 	var disk string
-	c, _ := m.cache(t, func(o *images.Options) {
+	c, _ := m.cache(t, func(o *Options) {
 		free = onSmallDisk(t, o, 160)
 		disk = filepath.Dir(o.Dir)
-		o.Downloads.Stall = time.Minute
 	})
 	send := endless(&sent, 256<<10, time.Millisecond)
 	m.fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -129,7 +126,7 @@ func TestDownloadEndsWhenTheDiskIsFull(t *testing.T) {
 		_ = f.Close()
 		return send(w, r)
 	}
-	_, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), images.FormatLXD, nil)
+	_, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), FormatLXD, nil)
 	if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "cannot keep the image") {
 		t.Errorf("got %v (%s)", err, fault.KindOf(err))
 	}
@@ -179,11 +176,11 @@ func TestSlowServersAreGivenUp(t *testing.T) {
 				}
 				return send(w, r)
 			}
-			cache, dir := m.cache(t, func(o *images.Options) {
+			cache, dir := m.cache(t, func(o *Options) {
 				o.Downloads.Floor, o.Downloads.Limit, o.Downloads.Stall = 1<<20, c.limit, time.Second
 			})
 			begun := time.Now()
-			_, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), images.FormatLXD, nil)
+			_, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), FormatLXD, nil)
 			if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("got %v (%s)", err, fault.KindOf(err))
 			}
@@ -201,11 +198,10 @@ func TestEndlessIndexIsBounded(t *testing.T) {
 	m := newMirror(t)
 	var sent atomic.Int64
 	m.fault = endless(&sent, 1<<20, 0)
-	c, dir := m.cache(t, func(o *images.Options) {
+	c, dir := m.cache(t, func(o *Options) {
 		o.Sources, o.Servers = []string{"local", "simplestreams:test"}, map[string]string{"test": m.URL + "/base"}
-		o.Downloads.Stall = time.Minute
 	})
-	_, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+	_, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "more than 33554432 bytes") {
 		t.Errorf("got %v (%s)", err, fault.KindOf(err))
 	}
@@ -221,11 +217,11 @@ func TestEndlessIndexIsBounded(t *testing.T) {
 func TestImagesAreReadByAProcessOfTheirOwn(t *testing.T) {
 	path, sum := imageFile(t)
 	evil, evilSum := imageFile(t, file{name: "backup.yaml", body: "x"})
-	c := open(t, func(o *images.Options) { o.Scan = images.Isolated(run.Host{}, "/proc/self/exe", "alone") })
-	if a, err := c.Ensure(t.Context(), "file:"+path+"#sha256="+sum, images.FormatLXD, nil); err != nil || a.Digest != sum {
+	c := open(t, func(o *Options) { o.Scan = Isolated(run.Host{}, "/proc/self/exe", "alone") })
+	if a, err := c.Ensure(t.Context(), "file:"+path+"#sha256="+sum, FormatLXD, nil); err != nil || a.Digest != sum {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	_, err := c.Ensure(t.Context(), "file:"+evil+"#sha256="+evilSum, images.FormatLXD, nil)
+	_, err := c.Ensure(t.Context(), "file:"+evil+"#sha256="+evilSum, FormatLXD, nil)
 	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "backup.yaml") {
 		t.Errorf("got %v (%s)", err, fault.KindOf(err))
 	}

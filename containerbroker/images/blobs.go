@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proofs caches which files this process has hashed and found correct. A cached
-// file is trusted while its size, modification time and inode are unchanged.
+// proofs records which files this process has hashed and found correct. A
+// recorded file is trusted while its size, modification time and inode are
+// unchanged.
 type proofs struct {
 	mu    sync.Mutex
 	known map[string]proof
@@ -42,7 +43,8 @@ func (p *proofs) add(path string) {
 	}
 }
 
-// prove checks that the file at path is blob b.
+// prove returns an error if the file at path does not have the size and sha256
+// of b.
 func (p *proofs) prove(ctx context.Context, path string, b blob) error {
 	seen, err := look(path)
 	if err != nil {
@@ -108,8 +110,8 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// keep moves verified files into the cache and adds them to the index. The
-// blobs' lock keeps a concurrent sweep from deleting a file between the two
+// keep moves verified files into the cache and adds e to the index. The lock of
+// the blobs prevents a concurrent sweep() from deleting a file between the two
 // steps.
 func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	unlock, err := c.lockBlobs()
@@ -139,7 +141,8 @@ func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	return c.artifact(e), nil
 }
 
-// sweep removes files without an index entry that are at least this old.
+// sweep removes files that no index entry names and that are at least as old as
+// age.
 func (c *Cache) sweep(age time.Duration) error {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -171,11 +174,11 @@ func (c *Cache) sweep(age time.Duration) error {
 	return nil
 }
 
-// maxQuarantine is the number of damaged files kept for inspection.
+// maxQuarantine is how many damaged files are kept for inspection.
 const maxQuarantine = 4
 
-// quarantine moves a damaged file out of use and removes every index entry that
-// names it.
+// quarantine moves a damaged file to quarantineDir and removes every index
+// entry that names the file.
 func (c *Cache) quarantine(sum string) error {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -220,5 +223,5 @@ func syncFile(path string) error {
 	return f.Sync()
 }
 
-// isTemp reports whether a name is that of unfinished work.
+// isTemp reports whether the name belongs to unfinished work.
 func isTemp(name string) bool { return strings.HasSuffix(name, tempSuffix) }

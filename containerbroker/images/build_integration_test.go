@@ -1,6 +1,6 @@
 //go:build integration
 
-package images_test
+package images
 
 import (
 	"context"
@@ -14,17 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"hostler/containerbroker/images"
 	"hostler/containerbroker/images/imagestest"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/run"
 )
 
 // openReal opens a cache that really builds.
-func openReal(t *testing.T) (*images.Cache, string) {
+func openReal(t *testing.T) (*Cache, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "images")
-	c, err := images.Open(images.Options{Dir: dir, Runner: run.Host{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	c, err := Open(Options{Dir: dir, Runner: run.Host{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestDebianIsBuiltAndStarts(t *testing.T) {
 		t.Run(release, func(t *testing.T) {
 			c, dir := openReal(t)
 			start := time.Now()
-			a, err := c.Ensure(t.Context(), "debian/"+release, images.FormatLXD, nil)
+			a, err := c.Ensure(t.Context(), "debian/"+release, FormatLXD, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +127,7 @@ func TestDebianIsBuiltAndStarts(t *testing.T) {
 // request.
 func TestBusyboxIsBuiltAndStarts(t *testing.T) {
 	c, dir := openReal(t)
-	a, err := c.Ensure(t.Context(), "busybox/1", images.FormatLXD, nil)
+	a, err := c.Ensure(t.Context(), "busybox/1", FormatLXD, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +156,7 @@ func TestBusyboxIsBuiltAndStarts(t *testing.T) {
 func TestCancelledBuildLeavesNothing(t *testing.T) {
 	c, dir := openReal(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Build(ctx, "debian/12", images.FormatLXD, func(message string, _ int) {
+	_, err := c.Build(ctx, "debian/12", FormatLXD, func(message string, _ int) {
 		if message == "installing the base system" {
 			cancel()
 		}

@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"archive/tar"
@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/containerbroker/images"
+	"go.yaml.in/yaml/v3"
+
 	"hostler/internal/fault"
 	"hostler/internal/run"
 )
@@ -56,8 +57,8 @@ func TestAptSources(t *testing.T) {
 				}
 			}
 			w := newWorkshop()
-			cache := open(t, func(o *images.Options) { o.Runner, o.AptDir, o.Mirrors = w, dir, images.Mirrors{} })
-			_, err := cache.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+			cache := open(t, func(o *Options) { o.Runner, o.AptDir, o.Mirrors = w, dir, Mirrors{} })
+			_, err := cache.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 			if c.want == nil {
 				if fault.KindOf(err) != fault.NeedsOperator || !strings.Contains(err.Error(), "apt.mirror") {
 					t.Errorf("got %v", err)
@@ -76,10 +77,68 @@ func TestAptSources(t *testing.T) {
 	}
 }
 
+// The sources of Ubuntu images, and of Debian images on a host of Ubuntu, name
+// the keys, unless the host itself trusts them.
+func TestSourcesOfOtherDistributions(t *testing.T) {
+	const host = "deb http://u/ubuntu noble main universe\ndeb http://s/ubuntu noble-security main\n"
+	for name, c := range map[string]struct {
+		image, sources string
+		mirrors        Mirrors
+		want           string
+	}{
+		"Ubuntu on Debian": {
+			"ubuntu/26.04", "deb http://d/debian bookworm main\n",
+			Mirrors{Ubuntu: "http://m/ubuntu"},
+			"deb [signed-by=/usr/share/keyrings/ubuntu-archive-keyring.gpg] http://m/ubuntu resolute main universe\n" +
+				"deb [signed-by=/usr/share/keyrings/ubuntu-archive-keyring.gpg] http://m/ubuntu resolute-updates main universe\n" +
+				"deb [signed-by=/usr/share/keyrings/ubuntu-archive-keyring.gpg] http://m/ubuntu resolute-security main universe\n",
+		},
+		"Ubuntu on Ubuntu": {
+			"ubuntu/24.04", host,
+			Mirrors{},
+			"deb http://u/ubuntu noble main universe\ndeb http://u/ubuntu noble-updates main universe\ndeb http://s/ubuntu noble-security main universe\n",
+		},
+		"Ubuntu on Ubuntu without security updates": {
+			"ubuntu/24.04", "deb http://u/ubuntu noble main universe\n",
+			Mirrors{},
+			"deb http://u/ubuntu noble main universe\ndeb http://u/ubuntu noble-updates main universe\ndeb http://u/ubuntu noble-security main universe\n",
+		},
+		"Debian on a host without sources": {
+			"debian/13", "",
+			Mirrors{Debian: "http://m/private"},
+			"deb http://m/private trixie main\ndeb http://m/private trixie-updates main\n",
+		},
+		"Debian on Ubuntu": {
+			"debian/testing", host,
+			Mirrors{Debian: "http://m/debian"},
+			"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://m/debian testing main\n" +
+				"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://m/debian testing-updates main\n" +
+				"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://m/debian-security testing-security main\n",
+		},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(c.sources), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		w := newWorkshop()
+		cache := open(t, func(o *Options) { o.Runner, o.AptDir, o.Mirrors = w, dir, c.mirrors })
+		if _, err := cache.Ensure(t.Context(), c.image, FormatLXD, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(w.Calls()[0].Stdin); err != nil || string(got) != c.want {
+			t.Errorf("%s: got\n%swant\n%s%v", name, got, c.want, err)
+		}
+	}
+	none := open(t, func(o *Options) { o.Runner, o.AptDir, o.Mirrors = newWorkshop(), t.TempDir(), Mirrors{} })
+	if _, err := none.Ensure(t.Context(), "ubuntu/24.04", FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator || !strings.Contains(err.Error(), "no Ubuntu mirror; set apt.ubuntu-mirror") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestBuildUsesTheMirrorAndTheProxy(t *testing.T) {
 	w := newWorkshop()
-	c := open(t, func(o *images.Options) {
-		o.Runner, o.Mirrors = w, images.Mirrors{Debian: "http://m.test/debian", Proxy: "http://p.test:3142"}
+	c := open(t, func(o *Options) {
+		o.Runner, o.Mirrors = w, Mirrors{Debian: "http://m.test/debian", Proxy: "http://p.test:3142"}
 	})
 	var secret string
 	w.Handle("mksquashfs", func(_ context.Context, c run.Command) (run.Result, error) {
@@ -87,7 +146,7 @@ func TestBuildUsesTheMirrorAndTheProxy(t *testing.T) {
 		secret = string(data)
 		return run.Result{}, errors.Join(err, os.WriteFile(c.Args[1], squash{}.bytes(dir("", reg("f", 1))), 0o600))
 	})
-	if _, err := c.Ensure(t.Context(), "debian/11", images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), "debian/11", FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 	call := w.Calls()[0]
@@ -110,8 +169,8 @@ func TestBuildUsesTheMirrorAndTheProxy(t *testing.T) {
 	if !strings.HasSuffix(call.Dir, ".hostler-tmp") || !slices.Contains(call.Env, "TMPDIR="+call.Dir+"/tmp") {
 		t.Errorf("it works in %s with %q", call.Dir, call.Env)
 	}
-	bad := open(t, func(o *images.Options) { o.Runner, o.Mirrors = w, images.Mirrors{Debian: "http://m.test/debian x"} })
-	if _, err := bad.Ensure(t.Context(), "debian/12", images.FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator {
+	bad := open(t, func(o *Options) { o.Runner, o.Mirrors = w, Mirrors{Debian: "http://m.test/debian x"} })
+	if _, err := bad.Ensure(t.Context(), "debian/12", FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator {
 		t.Errorf("got %v", err)
 	}
 }
@@ -134,9 +193,9 @@ func TestProgressOfABuild(t *testing.T) {
 		_, root := buildArgs(c)
 		return run.Result{}, os.MkdirAll(root, 0o755)
 	})
-	c := open(t, func(o *images.Options) { o.Runner = w })
+	c := open(t, func(o *Options) { o.Runner = w })
 	var seen []int
-	if _, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, func(_ string, percent int) {
+	if _, err := c.Ensure(t.Context(), "debian/12", FormatLXD, func(_ string, percent int) {
 		if percent >= 0 {
 			seen = append(seen, percent)
 		}
@@ -148,10 +207,48 @@ func TestProgressOfABuild(t *testing.T) {
 	}
 }
 
+// To set a locale, recent cloud-init installs the package locales. So the image
+// has its locale, and tells cloud-init to set none. On recent systemd,
+// /etc/default/locale is a link.
+func TestLocaleOfABuild(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan debianPlan
+		link string
+	}{
+		"container of Ubuntu 24.04": {plan: debianPlan{codename: "noble"}},
+		"disk of Debian 12":         {plan: debianPlan{codename: "bookworm", disk: true}},
+		"container of Debian 11":    {plan: debianPlan{codename: "bullseye"}},
+		"link":                      {plan: debianPlan{codename: "trixie"}, link: "../locale.conf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			if c.link != "" {
+				if err := errors.Join(os.MkdirAll(root+"/etc/default", 0o755), os.Symlink(c.link, root+"/etc/default/locale")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.plan.finish(root); err != nil {
+				t.Fatal(err)
+			}
+			if text, err := os.ReadFile(root + "/etc/default/locale"); err != nil || string(text) != "LANG=C.UTF-8\n" {
+				t.Errorf("the image's locale is %q, %v", text, err)
+			}
+			text, err := os.ReadFile(root + "/etc/cloud/cloud.cfg.d/99-hostler.cfg")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var settings map[string]any
+			if err := yaml.Unmarshal(text, &settings); err != nil || settings["locale"] != false {
+				t.Errorf("cloud-init's locale is %v, %v; want false", settings["locale"], err)
+			}
+		})
+	}
+}
+
 func TestMetadataOfABuild(t *testing.T) {
 	w := newWorkshop()
-	c := open(t, func(o *images.Options) { o.Runner = w })
-	a, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+	c := open(t, func(o *Options) { o.Runner = w })
+	a, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +284,14 @@ func TestMetadataOfABuild(t *testing.T) {
 type shop struct {
 	names []string
 	err   error
+	lacks string // a package that cannot be installed
+}
+
+func (s *shop) Unavailable(_ context.Context, names []string) error {
+	if slices.Contains(names, s.lacks) {
+		return fault.New(fault.NeedsOperator, "no repository offers %s", s.lacks)
+	}
+	return nil
 }
 
 func (s *shop) Ensure(_ context.Context, names []string, _ func(string)) error {
@@ -196,8 +301,8 @@ func (s *shop) Ensure(_ context.Context, names []string, _ func(string)) error {
 
 func TestPackagesForBuildingComeFirst(t *testing.T) {
 	w, s := newWorkshop(), &shop{err: fault.New(fault.Transient, "dpkg is locked")}
-	c := open(t, func(o *images.Options) { o.Runner, o.Packages = w, s })
-	if _, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil); err == nil || !strings.Contains(err.Error(), "dpkg is locked") || w.builds.Load() != 0 {
+	c := open(t, func(o *Options) { o.Runner, o.Packages = w, s })
+	if _, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil); err == nil || !strings.Contains(err.Error(), "dpkg is locked") || w.builds.Load() != 0 {
 		t.Errorf("got %v after %d builds", err, w.builds.Load())
 	}
 	if !slices.Equal(s.names, []string{"mmdebstrap", "squashfs-tools", "debian-archive-keyring"}) {
@@ -209,8 +314,8 @@ func TestPackagesForBuildingComeFirst(t *testing.T) {
 // than LXD's images.
 func TestDisksAreBuiltOnRequest(t *testing.T) {
 	w, s := newWorkshop(), &shop{err: fault.New(fault.Transient, "dpkg is locked")}
-	c := open(t, func(o *images.Options) { o.Runner, o.Packages = w, s })
-	if _, err := c.Build(t.Context(), "debian/12", images.FormatDisk, nil); err == nil || !strings.Contains(err.Error(), "dpkg is locked") {
+	c := open(t, func(o *Options) { o.Runner, o.Packages = w, s })
+	if _, err := c.Build(t.Context(), "debian/12", FormatDisk, nil); err == nil || !strings.Contains(err.Error(), "dpkg is locked") {
 		t.Errorf("got %v", err)
 	}
 	if !slices.Contains(s.names, "qemu-utils") || !slices.Contains(s.names, "grub-pc-bin") {
@@ -222,12 +327,12 @@ func TestDisksAreBuiltOnRequest(t *testing.T) {
 }
 
 func TestBusyboxMustBeStatic(t *testing.T) {
-	c := open(t, func(o *images.Options) { o.Runner, o.Busybox = newWorkshop(), "/bin/bash" })
-	if _, err := c.Ensure(t.Context(), "busybox/1", images.FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator || !strings.Contains(err.Error(), "busybox-static") {
+	c := open(t, func(o *Options) { o.Runner, o.Busybox = newWorkshop(), "/bin/bash" })
+	if _, err := c.Ensure(t.Context(), "busybox/1", FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator || !strings.Contains(err.Error(), "busybox-static") {
 		t.Errorf("got %v", err)
 	}
-	none := open(t, func(o *images.Options) { o.Runner, o.Busybox = newWorkshop(), "/nonexistent" })
-	if _, err := none.Ensure(t.Context(), "busybox/1", images.FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator {
+	none := open(t, func(o *Options) { o.Runner, o.Busybox = newWorkshop(), "/nonexistent" })
+	if _, err := none.Ensure(t.Context(), "busybox/1", FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator {
 		t.Errorf("got %v", err)
 	}
 }

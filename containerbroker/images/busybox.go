@@ -16,8 +16,9 @@ import (
 )
 
 // makeBusybox builds a minimal image for smoke tests and for trying out a
-// declaration: the host's static busybox with an init that asks DHCP and keeps
-// running. It starts almost at once.
+// declaration. It contains the host's static busybox and an init that asks a
+// DHCP server for an address and keeps running. Its guests start almost at
+// once.
 func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	root := filepath.Join(j.work, "root")
 	for _, dir := range []string{
@@ -41,7 +42,7 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	}
 	for applet := range strings.FieldsSeq(string(list.Stdout)) {
 		if applet == "sbin/init" || !filepath.IsLocal(applet) {
-			continue // the init is our own script
+			continue // hostler's own script is the init
 		}
 		path := filepath.Join(root, applet)
 		if err := os.Symlink("/bin/busybox", path); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
@@ -75,7 +76,8 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	})
 }
 
-// copyStatic copies a statically linked program.
+// copyStatic copies a program. It returns fault.NeedsOperator if the program is
+// missing or needs shared libraries.
 func copyStatic(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -105,7 +107,7 @@ func copyStatic(from, to string) (err error) {
 	return out.Chmod(0o755)
 }
 
-// makeDir and makeFile set modes independently of the umask.
+// makeDir and makeFile set the same modes whatever the umask is.
 func makeDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,17 +19,21 @@ import (
 	"hostler/internal/run"
 )
 
-// Packages installs the packages that builds need; see package packaging.
+// Packages installs the packages that builds need. Package packaging implements
+// it.
 type Packages interface {
 	// Ensure installs the named packages that are missing. Idempotent.
 	Ensure(ctx context.Context, names []string, progress func(string)) error
+	// Unavailable returns why the named packages cannot be installed, with the
+	// remedy; nil if no obstacle is known. Unavailable changes nothing.
+	Unavailable(ctx context.Context, names []string) error
 }
 
-// Mirrors are the package sources of builds. Empty fields mean the host's own
-// apt sources.
+// Mirrors are the addresses from which builds get packages. An empty field
+// means that the host's own apt sources are used.
 type Mirrors struct {
-	// Debian and Security are archive roots, such as http://mirror/debian.
-	Debian, Security string
+	// Debian and Ubuntu are the archive roots, e.g. http://mirror/debian.
+	Debian, Ubuntu string
 	// Proxy is an http proxy for apt.
 	Proxy string
 }
@@ -38,38 +43,40 @@ type Mirrors struct {
 type Options struct {
 	// Dir is the cache's own directory, created with mode 0700.
 	Dir string
-	// Sources are asked in this order: "local", "build" and
-	// "simplestreams:NAME". Empty means local, build.
+	// Sources names the sources "local", "build" and "simplestreams:NAME", in
+	// the order in which they are asked. Empty means local, then build.
 	Sources []string
 	// Servers maps the NAME of a simplestreams source to its https URL.
 	Servers map[string]string
 	// Refresh is the age at which the cache asks the source again for an image
-	// that was built or downloaded by name; zero: never.
+	// that was built or downloaded by name; zero means never.
 	Refresh time.Duration
 	Runner  run.Runner
-	// Packages may be nil: then the required packages must be installed
-	// already.
+	// Packages may be nil if the required packages are already installed.
 	Packages Packages
 	// HTTP provides the transport; nil means Go's default.
 	HTTP *http.Client
-	// Arch is the host's architecture in Debian's terms, e.g. amd64; empty:
-	// that of this process.
+	// Arch is the host's architecture in Debian's terms, e.g. amd64; empty
+	// means the architecture of this process.
 	Arch    string
 	Mirrors Mirrors
-	// AptDir holds the host's apt sources; empty means /etc/apt.
+	// AptDir is the directory with the host's apt sources; empty means
+	// /etc/apt.
 	AptDir string
-	// Busybox is a statically linked busybox; empty means the host's.
+	// Busybox is the path of a statically linked busybox; empty means the
+	// host's.
 	Busybox string
 	Log     *slog.Logger
 	Clock   func() time.Time
-	// Scan checks files before they are kept; nil means Scan in this process.
+	// Scan checks files before they are kept; nil means scanFile() in this
+	// process.
 	Scan Scanner
 	// Downloads tunes downloads; the zero value means the defaults.
 	Downloads Downloads
 }
 
-// Cache is a Provider that keeps built and fetched images in a directory,
-// addressed by content. Several processes may share a directory.
+// Cache is a Provider that keeps built and fetched images in a directory, in
+// files named by their sha256. Several processes may share a directory.
 type Cache struct {
 	o       Options
 	log     *slog.Logger
@@ -82,30 +89,23 @@ type Cache struct {
 
 var _ Provider = (*Cache)(nil)
 
-// Open creates a missing directory, removes unfinished work of ended processes,
-// and returns the cache. Errors: fault.Invalid for unknown sources.
+// Open returns the cache in o.Dir. It creates the directory if it is missing,
+// and removes unfinished work of processes that have ended. It returns
+// fault.Invalid if o.Sources names an unknown source.
 func Open(o Options) (*Cache, error) {
 	if len(o.Sources) == 0 {
 		o.Sources = []string{sourceLocal, sourceBuild}
 	}
-	if o.Arch == "" {
-		o.Arch = debianArch(runtime.GOARCH)
-	}
-	if o.AptDir == "" {
-		o.AptDir = "/etc/apt"
-	}
-	if o.Busybox == "" {
-		o.Busybox = paths.Busybox
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Arch = cmp.Or(o.Arch, debianArch(runtime.GOARCH))
+	o.AptDir = cmp.Or(o.AptDir, "/etc/apt")
+	o.Busybox = cmp.Or(o.Busybox, paths.Busybox)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	if o.Scan == nil {
 		o.Scan = func(ctx context.Context, f *os.File, size int64, expect Expect) error {
-			return Scan(ctx, f, size, expect)
+			return scanFile(ctx, f, size, expect)
 		}
 	}
 	o.Downloads = o.Downloads.withDefaults()
@@ -116,7 +116,8 @@ func Open(o Options) (*Cache, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
-	// The resolved path is needed to find processes that work in it.
+	// processesIn() needs the path without links, to find processes that work
+	// in the directory.
 	dir, err := filepath.EvalSymlinks(o.Dir)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -125,7 +126,7 @@ func Open(o Options) (*Cache, error) {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
 	c.o.Dir = dir
-	for _, dir := range []string{"", blobsDir, indexDir, locksDir, tmpDir, partsDir, quarantineDir} {
+	for _, dir := range []string{"", blobsDir, indexDir, locksDir, tmpDir, partsDir, debsDir, quarantineDir} {
 		path := filepath.Join(c.o.Dir, dir)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return nil, fmt.Errorf("cannot open image cache: %w", err)
@@ -138,8 +139,9 @@ func Open(o Options) (*Cache, error) {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
 	c.dropParts()
-	// Files without an entry are kept for an hour: after a newer build replaced
-	// a file, a driver may still be about to read it.
+	c.dropDebs()
+	// Keep files without an index entry for an hour, because a driver may still
+	// be about to read a file that a newer build has replaced.
 	if err := c.sweep(time.Hour); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
@@ -161,15 +163,15 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	if err != nil {
 		return Artifact{}, err
 	}
-	if r.Kind == KindLXD {
-		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside LXD, which only the LXD driver resolves", r)
+	if r.Kind.own() {
+		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside the hypervisor, which only its driver resolves", r)
 	}
 	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
 	}
 	shared := key(r, format)
 	if own != nil {
-		shared = "own:" + shared // a caller with own may get another result
+		shared = "own:" + shared // own may return the hypervisor's image, which callers without own cannot use
 	}
 	return c.share(ctx, shared, progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
@@ -177,8 +179,8 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 			return Artifact{}, err
 		}
 		defer unlock()
-		// The lookup is repeated under the lock: another process may just have
-		// made the image.
+		// Look only under the lock, because another process may just have made
+		// the image.
 		a, stale, err := c.lookup(ctx, r, format)
 		switch {
 		case err == nil && !stale:
@@ -187,7 +189,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 			return Artifact{}, err
 		}
 		if err == nil {
-			own = nil // a cached image, fresh or stale, takes precedence over the hypervisor's
+			own = nil // a cached image, even a stale one, takes precedence over the hypervisor's
 		}
 		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
@@ -204,7 +206,8 @@ type step struct {
 	percent int
 }
 
-// share lets concurrent callers with the same key share the work.
+// share runs work once for all concurrent callers with the same key. Each gets
+// the result and the progress.
 func (c *Cache) share(ctx context.Context, key string, progress Progress, work func(context.Context, Progress) (Artifact, error)) (Artifact, error) {
 	var listen func(step)
 	if progress != nil {
@@ -215,8 +218,8 @@ func (c *Cache) share(ctx context.Context, key string, progress Progress, work f
 	})
 }
 
-// Build builds the named image in one format even if the cache holds it, and
-// replaces the cached image. Errors: as Ensure.
+// Build builds the named image in one format, even if it is in the cache, and
+// replaces the cached image. It returns the same errors as Ensure.
 func (c *Cache) Build(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
 	r, err := ParseRef(ref)
 	if err != nil {
@@ -228,8 +231,8 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: unknown format %q", r, format)
 	}
-	// The flight differs from Ensure's: an explicit build must not be answered
-	// from the cache.
+	// The key differs from the key in ensure(), because an explicit build must
+	// not be answered from the cache.
 	return c.share(ctx, "build:"+key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
@@ -244,8 +247,8 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	})
 }
 
-// List returns the images of the cache, ordered by reference. It checks no
-// digests.
+// List returns the images in the cache, ordered by reference. It does not check
+// their digests.
 func (c *Cache) List(context.Context) ([]Artifact, error) {
 	entries, err := c.entries()
 	if err != nil {
@@ -259,7 +262,7 @@ func (c *Cache) List(context.Context) ([]Artifact, error) {
 }
 
 // Delete removes the images with this digest or reference from the cache, and
-// the files that no other image needs. Absent is success.
+// the files that no other image needs. It is success if there is no such image.
 func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 	entries, err := c.entries()
 	if err != nil {
@@ -277,7 +280,7 @@ func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 	return c.sweep(0)
 }
 
-// debianArch is Debian's name of a Go architecture, e.g. armhf for arm.
+// debianArch returns Debian's name of a Go architecture, e.g. armhf for arm.
 func debianArch(goarch string) string {
 	names := map[string]string{"386": "i386", "arm": "armhf", "ppc64le": "ppc64el"}
 	if name, ok := names[goarch]; ok {

@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 	"hostler/internal/run"
 	"hostler/internal/run/runtest"
@@ -68,16 +67,16 @@ func buildArgs(c run.Command) (codename, root string) {
 	return "", ""
 }
 
-func open(t *testing.T, change func(*images.Options)) *images.Cache {
+func open(t *testing.T, change func(*Options)) *Cache {
 	t.Helper()
-	o := images.Options{
+	o := Options{
 		Dir: filepath.Join(t.TempDir(), "images"), Arch: "amd64",
-		Mirrors: images.Mirrors{Debian: "http://mirror.test/debian"},
+		Mirrors: Mirrors{Debian: "http://mirror.test/debian"},
 	}
 	if change != nil {
 		change(&o)
 	}
-	c, err := images.Open(o)
+	c, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +122,9 @@ func tidy(t *testing.T, dir string) {
 func TestFileIsCopiedCheckedAndKept(t *testing.T) {
 	path, sum := imageFile(t)
 	dir := filepath.Join(t.TempDir(), "images")
-	c := open(t, func(o *images.Options) { o.Dir = dir })
+	c := open(t, func(o *Options) { o.Dir = dir })
 	ref := "file:" + path + "#sha256=" + sum
-	a, err := c.Ensure(t.Context(), ref, images.FormatLXD, nil)
+	a, err := c.Ensure(t.Context(), ref, FormatLXD, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +135,7 @@ func TestFileIsCopiedCheckedAndKept(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	again, err := open(t, func(o *images.Options) { o.Dir = dir }).Ensure(t.Context(), ref, images.FormatLXD, nil)
+	again, err := open(t, func(o *Options) { o.Dir = dir }).Ensure(t.Context(), ref, FormatLXD, nil)
 	if err != nil || again.Path != a.Path {
 		t.Errorf("got %+v, %v", again, err)
 	}
@@ -150,7 +149,7 @@ func TestFileIsCopiedCheckedAndKept(t *testing.T) {
 	if _, err := os.Stat(a.Path); !os.IsNotExist(err) {
 		t.Errorf("the file is still there: %v", err)
 	}
-	if _, err := c.Ensure(t.Context(), ref, images.FormatLXD, nil); !fault.Is(err, fault.NotFound) {
+	if _, err := c.Ensure(t.Context(), ref, FormatLXD, nil); !fault.Is(err, fault.NotFound) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -159,7 +158,7 @@ func TestInvalidImagesAreNotKept(t *testing.T) {
 	path, sum := imageFile(t)
 	evil, evilSum := imageFile(t, file{name: "backup.yaml", body: "x"})
 	dir := filepath.Join(t.TempDir(), "images")
-	c := open(t, func(o *images.Options) { o.Dir = dir })
+	c := open(t, func(o *Options) { o.Dir = dir })
 	for name, c2 := range map[string]struct {
 		ref  string
 		kind fault.Kind
@@ -169,11 +168,11 @@ func TestInvalidImagesAreNotKept(t *testing.T) {
 		"evil":           {"file:" + evil + "#sha256=" + evilSum, fault.Invalid, "backup.yaml"},
 		"folder":         {"file:" + filepath.Dir(path) + "#sha256=" + sum, fault.Invalid, "not a regular file"},
 		"absent":         {"file:" + path + ".x#sha256=" + sum, fault.NotFound, "has no file"},
-		"LXD's own":      {"lxd:mine", fault.Invalid, "only the LXD driver resolves"},
+		"LXD's own":      {"lxd:mine", fault.Invalid, "only its driver resolves"},
 		"unknown server": {"simplestreams:x/debian/12", fault.Invalid, "no server of that name"},
-		"nowhere":        {"plan9/4", fault.NotFound, "no image \"plan9/4\" on this host (cache, LXD aliases), and hostler can build only debian/11, debian/12, debian/13, busybox/1"},
+		"nowhere":        {"plan9/4", fault.NotFound, "no image \"plan9/4\" on this host (cache, aliases of the hypervisor), and hostler can build only debian/11, debian/12, debian/13, debian/testing, ubuntu/24.04, ubuntu/26.04, busybox/1"},
 	} {
-		if _, err := c.Ensure(t.Context(), c2.ref, images.FormatLXD, nil); fault.KindOf(err) != c2.kind || !strings.Contains(err.Error(), c2.why) {
+		if _, err := c.Ensure(t.Context(), c2.ref, FormatLXD, nil); fault.KindOf(err) != c2.kind || !strings.Contains(err.Error(), c2.why) {
 			t.Errorf("%s: got %v (%s)", name, err, fault.KindOf(err))
 		}
 	}
@@ -181,10 +180,10 @@ func TestInvalidImagesAreNotKept(t *testing.T) {
 		t.Errorf("kept %v, %v", list, err)
 	}
 	tidy(t, dir)
-	if _, err := images.Open(images.Options{Dir: dir, Sources: []string{"nfs"}}); !fault.Is(err, fault.Invalid) {
+	if _, err := Open(Options{Dir: dir, Sources: []string{"nfs"}}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a source that is none: %v", err)
 	}
-	if _, err := images.Open(images.Options{Dir: dir, Sources: []string{"simplestreams:a"}, Servers: map[string]string{"a": "http://x"}}); !fault.Is(err, fault.Invalid) {
+	if _, err := Open(Options{Dir: dir, Sources: []string{"simplestreams:a"}, Servers: map[string]string{"a": "http://x"}}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a server without https: %v", err)
 	}
 }
@@ -201,9 +200,9 @@ func TestErrorsShowNoDigestOfOtherFiles(t *testing.T) {
 	}
 	m := newMirror(t)
 	m.files["/shadow"] = secret
-	c, _ := m.cache(t, func(o *images.Options) { o.Downloads.Stall = time.Minute })
+	c, _ := m.cache(t, nil)
 	ensure := func(ref string) error {
-		_, err := c.Ensure(t.Context(), ref, images.FormatLXD, nil)
+		_, err := c.Ensure(t.Context(), ref, FormatLXD, nil)
 		return err
 	}
 	load := func(path, as, digest string) error {
@@ -239,7 +238,7 @@ func TestImportKeepsAFileUnderAName(t *testing.T) {
 	if _, err := c.Import(t.Context(), path, "mine/1", sum, nil); err != nil {
 		t.Fatal(err)
 	}
-	a, err := c.Ensure(t.Context(), "mine/1", images.FormatLXD, nil)
+	a, err := c.Ensure(t.Context(), "mine/1", FormatLXD, nil)
 	if err != nil || a.Digest != sum {
 		t.Errorf("got %+v, %v", a, err)
 	}
@@ -258,7 +257,7 @@ func TestImportKeepsAFileUnderAName(t *testing.T) {
 	if err := os.WriteFile(disk, qcow2(nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := c.Import(t.Context(), disk, "mine/2", "", nil); err != nil || d.Format != images.FormatDisk {
+	if d, err := c.Import(t.Context(), disk, "mine/2", "", nil); err != nil || d.Format != FormatDisk {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	if list, err := c.List(t.Context()); err != nil || len(list) != 2 {
@@ -291,7 +290,7 @@ func TestAHypervisorsOwnImageIsUsedInTheOrderOfSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkshop()
-			cache := open(t, func(o *images.Options) { o.Runner, o.Sources = w, c.sources })
+			cache := open(t, func(o *Options) { o.Runner, o.Sources = w, c.sources })
 			ref, sum := c.ref, ""
 			if ref == "" {
 				ref = "debian/12"
@@ -303,7 +302,7 @@ func TestAHypervisorsOwnImageIsUsedInTheOrderOfSources(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a, err := cache.EnsureOrOwn(t.Context(), ref, images.FormatLXD, func(context.Context) (string, error) { return ownID, c.says }, nil)
+			a, err := cache.EnsureOrOwn(t.Context(), ref, FormatLXD, func(context.Context) (string, error) { return ownID, c.says }, nil)
 			if fault.KindOf(err) != c.kind || (a.Own == ownID) != c.own || w.builds.Load() != c.builds || sum != "" && a.Digest != sum {
 				t.Errorf("%+v, %v after %d builds", a, err, w.builds.Load())
 			}
@@ -320,15 +319,15 @@ func TestCallersShareOneBuild(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
 	dir := filepath.Join(t.TempDir(), "images")
-	c := open(t, func(o *images.Options) { o.Runner, o.Dir = w, dir })
+	c := open(t, func(o *Options) { o.Runner, o.Dir = w, dir })
 	const callers = 8
 	var wg sync.WaitGroup
 	told := make(chan struct{}, 1000)
-	results := make([]images.Artifact, callers)
+	results := make([]Artifact, callers)
 	for i := range callers {
 		wg.Go(func() {
 			var err error
-			results[i], err = c.Ensure(t.Context(), "debian/12", images.FormatLXD, func(message string, _ int) {
+			results[i], err = c.Ensure(t.Context(), "debian/12", FormatLXD, func(message string, _ int) {
 				if message == "downloading packages" {
 					told <- struct{}{}
 				}
@@ -343,7 +342,7 @@ func TestCallersShareOneBuild(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Ensure(ctx, "debian/12", images.FormatLXD, nil); !errors.Is(err, context.Canceled) {
+	if _, err := c.Ensure(ctx, "debian/12", FormatLXD, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	close(w.hold["bookworm"])
@@ -375,20 +374,20 @@ func TestCallersShareOneBuild(t *testing.T) {
 func TestOneBuildBlocksNoOtherImage(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
-	c := open(t, func(o *images.Options) { o.Runner = w })
+	c := open(t, func(o *Options) { o.Runner = w })
 	slow := make(chan error, 1)
 	begun := make(chan struct{})
 	var once sync.Once
 	go func() {
-		_, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, func(string, int) { once.Do(func() { close(begun) }) })
+		_, err := c.Ensure(t.Context(), "debian/12", FormatLXD, func(string, int) { once.Do(func() { close(begun) }) })
 		slow <- err
 	}()
 	<-begun
-	if _, err := c.Ensure(t.Context(), "debian/13", images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), "debian/13", FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 	path, sum := imageFile(t)
-	if _, err := c.Ensure(t.Context(), "file:"+path+"#sha256="+sum, images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), "file:"+path+"#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 	close(w.hold["bookworm"])
@@ -402,9 +401,9 @@ func TestBuildEndsWithItsLastCaller(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
 	dir := filepath.Join(t.TempDir(), "images")
-	c := open(t, func(o *images.Options) { o.Runner, o.Dir = w, dir })
+	c := open(t, func(o *Options) { o.Runner, o.Dir = w, dir })
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Ensure(ctx, "debian/12", images.FormatLXD, func(message string, _ int) {
+	_, err := c.Ensure(ctx, "debian/12", FormatLXD, func(message string, _ int) {
 		if message == "downloading packages" {
 			cancel()
 		}
@@ -414,7 +413,7 @@ func TestBuildEndsWithItsLastCaller(t *testing.T) {
 	}
 	tidy(t, dir)
 	close(w.hold["bookworm"])
-	if _, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -425,24 +424,24 @@ func TestProcessesShareOneBuild(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
 	dir := filepath.Join(t.TempDir(), "images")
-	first := open(t, func(o *images.Options) { o.Runner, o.Dir = w, dir })
-	second := open(t, func(o *images.Options) { o.Runner, o.Dir = w, dir })
+	first := open(t, func(o *Options) { o.Runner, o.Dir = w, dir })
+	second := open(t, func(o *Options) { o.Runner, o.Dir = w, dir })
 	var wg sync.WaitGroup
 	building, waiting := make(chan struct{}), make(chan struct{})
 	wg.Go(func() {
-		if _, err := first.Ensure(t.Context(), "debian/12", images.FormatLXD, closeAt("downloading packages", building)); err != nil {
+		if _, err := first.Ensure(t.Context(), "debian/12", FormatLXD, closeAt("downloading packages", building)); err != nil {
 			t.Error(err)
 		}
 	})
 	<-building
 	wg.Go(func() {
-		if _, err := second.Ensure(t.Context(), "debian/12", images.FormatLXD, closeAt("waiting for another process that works on this image", waiting)); err != nil {
+		if _, err := second.Ensure(t.Context(), "debian/12", FormatLXD, closeAt("waiting for another process that works on this image", waiting)); err != nil {
 			t.Error(err)
 		}
 	})
 	<-waiting
 	// A third cache that opens now leaves the work of the first unchanged.
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	close(w.hold["bookworm"])
 	wg.Wait()
 	if n := w.builds.Load(); n != 1 {
@@ -450,7 +449,7 @@ func TestProcessesShareOneBuild(t *testing.T) {
 	}
 }
 
-func closeAt(message string, c chan struct{}) images.Progress {
+func closeAt(message string, c chan struct{}) Progress {
 	var once sync.Once
 	return func(m string, _ int) {
 		if m == message {
@@ -462,8 +461,8 @@ func closeAt(message string, c chan struct{}) images.Progress {
 func TestDamagedImageIsBuiltAgain(t *testing.T) {
 	w := newWorkshop()
 	dir := filepath.Join(t.TempDir(), "images")
-	use := func() *images.Cache { return open(t, func(o *images.Options) { o.Runner, o.Dir = w, dir }) }
-	a, err := use().Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+	use := func() *Cache { return open(t, func(o *Options) { o.Runner, o.Dir = w, dir }) }
+	a, err := use().Ensure(t.Context(), "debian/12", FormatLXD, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,10 +480,10 @@ func TestDamagedImageIsBuiltAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := use()
-		if a, err = c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil); err != nil {
+		if a, err = c.Ensure(t.Context(), "debian/12", FormatLXD, nil); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := use().Ensure(t.Context(), "debian/12", images.FormatLXD, nil); err != nil || again != a {
+		if again, err := use().Ensure(t.Context(), "debian/12", FormatLXD, nil); err != nil || again != a {
 			t.Errorf("after damage %d: %+v, %v", i, again, err)
 		}
 		if n := int(w.builds.Load()); n != i+2 {
@@ -506,7 +505,7 @@ func fileSize(t *testing.T, path string) int64 {
 // it left running; work of a live process stays.
 func TestLeftoversAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	left := filepath.Join(dir, "tmp", "work-1.hostler-tmp")
 	if err := os.MkdirAll(filepath.Join(left, "root"), 0o700); err != nil {
 		t.Fatal(err)
@@ -518,7 +517,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- orphan.Wait() }()
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the orphan ended with %v", err)
 	}
@@ -531,7 +530,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 // Attack: images
 func TestAProcessInAnotherMountNamespaceKeepsNoWorkFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	left := filepath.Join(dir, "tmp", "work-1.hostler-tmp")
 	if err := os.Mkdir(left, 0o700); err != nil {
 		t.Fatal(err)
@@ -547,7 +546,7 @@ func TestAProcessInAnotherMountNamespaceKeepsNoWorkFolder(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	tidy(t, dir)
 	_ = stranger.Process.Signal(syscall.SIGTERM)
 	if err := stranger.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
@@ -557,7 +556,7 @@ func TestAProcessInAnotherMountNamespaceKeepsNoWorkFolder(t *testing.T) {
 
 func TestAWorkFolderThatCannotBeRemovedKeepsNoCacheClosed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	busy := filepath.Join(dir, "tmp", "work-1.hostler-tmp", "root")
 	if err := os.MkdirAll(busy, 0o700); err != nil {
 		t.Fatal(err)
@@ -565,23 +564,23 @@ func TestAWorkFolderThatCannotBeRemovedKeepsNoCacheClosed(t *testing.T) {
 	if err := syscall.Mount("test", busy, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	if err := syscall.Unmount(busy, 0); err != nil {
 		t.Fatal(err)
 	}
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	tidy(t, dir)
 }
 
 func TestBuiltImageIsRefreshedAfterItsTime(t *testing.T) {
 	w := newWorkshop()
 	now := time.Now()
-	c := open(t, func(o *images.Options) {
+	c := open(t, func(o *Options) {
 		o.Runner, o.Refresh, o.Clock = w, time.Hour, func() time.Time { return now }
 	})
-	ensure := func(builds int32) images.Artifact {
+	ensure := func(builds int32) Artifact {
 		t.Helper()
-		a, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+		a, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 		if err != nil || w.builds.Load() != builds {
 			t.Fatalf("%v after %d builds, want %d", err, w.builds.Load(), builds)
 		}
@@ -603,12 +602,12 @@ func TestBuiltImageIsRefreshedAfterItsTime(t *testing.T) {
 
 func TestBuildReplacesTheKeptImage(t *testing.T) {
 	w := newWorkshop()
-	c := open(t, func(o *images.Options) { o.Runner = w })
-	first, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+	c := open(t, func(o *Options) { o.Runner = w })
+	first, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := c.Build(t.Context(), "debian/12", images.FormatLXD, nil)
+	second, err := c.Build(t.Context(), "debian/12", FormatLXD, nil)
 	if err != nil || second.Digest == first.Digest {
 		t.Fatalf("got %+v, %v", second, err)
 	}
@@ -616,10 +615,10 @@ func TestBuildReplacesTheKeptImage(t *testing.T) {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	w.broken.Store(true)
-	if _, err := c.Build(t.Context(), "debian/11", images.FormatLXD, nil); err == nil || !strings.Contains(err.Error(), "the mirror is gone") {
+	if _, err := c.Build(t.Context(), "debian/11", FormatLXD, nil); err == nil || !strings.Contains(err.Error(), "the mirror is gone") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Build(t.Context(), "lxd:x", images.FormatLXD, nil); !fault.Is(err, fault.Invalid) {
+	if _, err := c.Build(t.Context(), "lxd:x", FormatLXD, nil); !fault.Is(err, fault.Invalid) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -22,35 +22,41 @@ import (
 //go:embed debian busybox
 var embedded embed.FS
 
-// buildTimeout bounds a call of mmdebstrap. apt itself notices a stalled mirror
-// much earlier.
+// buildTimeout bounds a run of mmdebstrap or mksquashfs. apt itself notices a
+// stalled mirror much earlier.
 const buildTimeout = 30 * time.Minute
 
-// proxyFile is apt's configuration file with the proxy, in the work directory.
+// proxyFile is the name of apt's configuration file with the proxy, in the work
+// directory.
 const proxyFile = "proxy.conf"
 
-// debianPackages are in every Debian image besides the essential packages.
-// Containers need udev too: networkd waits for it for ever if /sys is writable.
+// debianPackages are the packages that every image of Debian and Ubuntu
+// contains besides the essential packages. Containers need udev, too, because
+// networkd waits for udev for ever if /sys is writable.
 var debianPackages = []string{
 	"systemd-sysv", "udev", "dbus", "iproute2", "netbase", "ca-certificates",
 	"cloud-init", "openssh-server", "sudo", "libnss-myhostname",
 }
 
-// debianPlan holds all inputs of a Debian build.
+// debianPlan holds all inputs of a build of Debian or Ubuntu.
 type debianPlan struct {
+	os                      string
 	release, codename, arch string
 	lines                   []string // apt sources of the image
 	proxy                   string
 	epoch                   time.Time
-	// disk: the result is a bootable disk, not a container's root.
+	// disk is true if the result is a bootable disk, and false if it is a
+	// container's root filesystem.
 	disk bool
+	debs string // the directory with the packages of earlier builds
 }
 
-// diskSize is the size of a built disk in bytes; a machine's root disk is
-// larger, and its filesystem grows at the first start.
+// diskSize is the size of a built disk in bytes. A machine's root disk is
+// larger, and the guest grows its filesystem at the first start.
 const diskSize = 1536 << 20
 
-// diskAdditions are the further packages of a Debian disk.
+// diskAdditions returns the packages that a Debian disk contains besides
+// debianPackages.
 func diskAdditions(arch string) []string {
 	return []string{
 		"linux-image-cloud-" + arch, "initramfs-tools", "zstd", "kmod", "e2fsprogs", "util-linux-extra",
@@ -59,27 +65,36 @@ func diskAdditions(arch string) []string {
 }
 
 // current reports whether the release's cloud-init supports LXD's datasource
-// and networkd. Otherwise LXD's templates write a NoCloud seed, and ifupdown
-// configures the network.
+// and networkd. If not, cloud-init reads the NoCloud seed that LXD writes from
+// the image's templates, and ifupdown configures the network. Guests of Incus
+// also read that seed, because they have no socket at the place where the
+// datasource looks.
 func (p debianPlan) current() bool { return p.codename != "bullseye" }
 
-func debianRecipe(release, codename string) recipe {
+func debianRecipe(d distribution, release, codename string) recipe {
 	return recipe{
-		name:     "debian/" + release,
-		packages: []string{"mmdebstrap", "squashfs-tools", "debian-archive-keyring"},
+		name:     d.name + "/" + release,
+		packages: []string{"mmdebstrap", "squashfs-tools", d.keyring},
 		space:    1536 << 20,
-		disks:    codename != "bullseye",
+		// Ubuntu's kernel packages have other names.
+		disks:   codename != "bullseye" && d.name == debianArchive.name,
+		archive: &d,
 		make: func(ctx context.Context, c *Cache, j job) (product, error) {
-			lines, err := debianLines(c.o.AptDir, codename, c.o.Mirrors)
+			lines, err := d.lines(c.o.AptDir, codename, c.o.Mirrors)
+			if err != nil {
+				return product{}, err
+			}
+			main, _, _, err := d.mirrors(c.o.AptDir, c.o.Mirrors)
 			if err != nil {
 				return product{}, err
 			}
 			return c.makeDebian(ctx, j, debianPlan{
-				release: release, codename: codename, arch: c.o.Arch, lines: lines, proxy: c.o.Mirrors.Proxy,
-				// Times in the image are not after today's midnight, so that
-				// two builds of a day can be identical.
+				os: d.os, release: release, codename: codename, arch: c.o.Arch, lines: lines, proxy: c.o.Mirrors.Proxy,
+				// No time in the image is later than the last midnight, so that
+				// two builds on one day can be identical.
 				epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
 				disk:  j.format == FormatDisk,
+				debs:  c.debsOf(d, main),
 			})
 		},
 	}
@@ -92,6 +107,9 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	}
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return product{}, err
+	}
+	if err := c.offerDebs(ctx, p.debs, j.work); err != nil {
+		return product{}, fmt.Errorf("cannot use the packages of earlier builds: %w", err)
 	}
 	if p.proxy != "" {
 		text := fmt.Sprintf("Acquire::http::Proxy %q;\n", p.proxy)
@@ -117,6 +135,11 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	if failed != nil {
 		return product{}, failed
 	}
+	if fresh, err := c.keepDebs(ctx, p.debs, j.work); err != nil {
+		c.log.Warn("packages of a build cannot be kept; the next build downloads them again", "reason", err.Error())
+	} else {
+		c.log.Debug("packages of a build kept", "new", fresh)
+	}
 	if err := p.finish(root); err != nil {
 		return product{}, err
 	}
@@ -128,13 +151,14 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	}
 	j.report("packing the root filesystem", 92)
 	return c.pack(ctx, j, root, imageInfo{
-		arch: p.arch, os: "Debian", release: p.codename, epoch: p.epoch, seed: !p.current(),
-		description: fmt.Sprintf("Debian %s (%s) %s built by hostler", p.release, p.codename, p.arch),
+		arch: p.arch, os: p.os, release: p.codename, epoch: p.epoch, seed: true,
+		description: fmt.Sprintf("%s %s (%s) %s built by hostler", p.os, p.release, p.codename, p.arch),
 	})
 }
 
-// command runs mmdebstrap in namespaces of its own: its mounts end with it, and
-// the kernel kills all its processes with the outermost process.
+// command returns the command that runs mmdebstrap in separate namespaces. So
+// its mounts end when it ends, and the kernel kills all its processes when the
+// outermost process ends.
 func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) run.Command {
 	include := slices.Concat(debianPackages, []string{"systemd-resolved"})
 	if !p.current() {
@@ -148,7 +172,7 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 		paths.Mmdebstrap, "--mode=root", "--format=directory", "--variant=minbase", "--verbose",
 		"--architectures=" + p.arch,
 		"--include=" + strings.Join(include, ","),
-		"--hook-dir=" + hooks,
+		"--hook-dir=" + hooks, "--skip=essential/unlink", // customize90.sh removes the packages
 		`--aptopt=Acquire::Languages "none"`,
 		`--aptopt=APT::Install-Recommends "false"`,
 		`--aptopt=Acquire::Retries "3"`,
@@ -160,15 +184,15 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 	args = append(args, p.codename, root, "-")
 	return run.Command{
 		Path: paths.Unshare, Args: args, Dir: work, OnLine: line, Timeout: buildTimeout,
-		// Every user of the host can read the arguments, and addresses may hold
-		// passwords.
+		// The sources go to stdin, because every user of the host can read the
+		// arguments, and addresses may hold passwords.
 		Stdin: strings.NewReader(strings.Join(p.lines, "\n") + "\n"),
 		Env:   []string{"TMPDIR=" + tmp, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.epoch.Unix(), 10)},
 	}
 }
 
-// finish writes hostler's own files into the root. os.Root keeps every path
-// inside it, whatever links the packages contain.
+// finish writes hostler's own files into the root. os.Root prevents links in
+// the packages from leading to files outside the root.
 func (p debianPlan) finish(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -177,11 +201,20 @@ func (p debianPlan) finish(dir string) error {
 	defer func() { _ = root.Close() }()
 	files := map[string]string{
 		"cloud.cfg":        "etc/cloud/cloud.cfg.d/99-hostler.cfg",
+		"locale":           "etc/default/locale",
 		"20-eth.network":   "etc/systemd/network/20-eth.network",
 		"wait-online.conf": "etc/systemd/system/systemd-networkd-wait-online.service.d/hostler.conf",
+		"wait-online.sh":   "usr/local/lib/hostler/wait-online.sh",
 	}
 	if !p.current() {
 		files["udev-trigger.conf"] = "etc/systemd/system/systemd-udev-trigger.service.d/hostler.conf"
+	}
+	if !p.disk {
+		// Only root may read the seed, because its user-data may hold
+		// passwords.
+		if err := errors.Join(root.MkdirAll("var/lib/cloud/seed", 0o700), root.Chmod("var/lib/cloud/seed", 0o700)); err != nil {
+			return err
+		}
 	}
 	for from, to := range files {
 		data, err := embedded.ReadFile("debian/files/" + from)
@@ -201,7 +234,7 @@ func (p debianPlan) finish(dir string) error {
 		if err := root.WriteFile(to, data, 0o600); err != nil {
 			return err
 		}
-		// Chmod sets the modes independently of the umask.
+		// Chmod sets the modes whatever the umask is.
 		if err := errors.Join(root.Chmod(filepath.Dir(to), 0o755), root.Chmod(to, 0o644)); err != nil {
 			return err
 		}

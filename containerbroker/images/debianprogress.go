@@ -2,18 +2,19 @@ package images
 
 import "strings"
 
-// debianProgress converts mmdebstrap's output to a percentage. The shares are
-// the phases' measured shares of the time.
+// debianProgress converts mmdebstrap's output to a percentage. Each phase has a
+// share of the percentage that corresponds to its measured share of the time.
 type debianProgress struct {
 	report Progress
 	at     int // last percentage
 	phase  int // index into debianPhases
-	lines  int // lines of dpkg's within the phase
+	lines  int // number of dpkg's lines within the phase
 }
 
-// debianPhases are mmdebstrap's announcements, the texts for the user, the
-// percentage at which the phase begins and the number of lines that dpkg prints
-// in it.
+// debianPhases are the phases of mmdebstrap. announced is how mmdebstrap's line
+// at the beginning of the phase starts. text is for the user. begins is the
+// percentage at which the phase begins. lines is how many lines dpkg prints in
+// it.
 var debianPhases = []struct {
 	announced, text string
 	begins, lines   int

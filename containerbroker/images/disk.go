@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,15 +18,16 @@ import (
 
 // Disk describes a bootable disk to make.
 type Disk struct {
-	// Root is a directory with all files of the disk. The boot loader reads the
-	// kernel from /vmlinuz and the initramfs from /initrd.img in it; both may
-	// be links that change with the kernel.
+	// Root is a directory with all files of the disk. In it, the boot loader
+	// reads the kernel from /vmlinuz and the initramfs from /initrd.img. Both
+	// may be links that a new kernel changes.
 	Root string
-	// Size of the whole disk in bytes.
+	// Size is the size of the whole disk in bytes.
 	Size int64
 	// Arguments are further kernel arguments, besides root= and console=.
 	Arguments string
-	// Grub is the directory of GRUB's modules for i386-pc; empty: the host's.
+	// Grub is the directory of GRUB's modules for i386-pc; empty means the
+	// host's directory.
 	Grub string
 }
 
@@ -34,11 +36,11 @@ var diskPackages = []string{"e2fsprogs", "grub-common", "grub-pc-bin", "qemu-uti
 
 const (
 	sectorSize = 512
-	// firstSector is the first sector of the partition. It begins at the usual
-	// MiB; the boot loader is in front of it.
+	// firstSector is the first sector of the partition. The partition begins
+	// after 1 MiB, as usual, and the boot loader is before the partition.
 	firstSector = 2048
-	// bootCode is the number of boot loader bytes in the first sector; the
-	// partition table follows.
+	// bootCode is the number of bytes in the first sector that belong to the
+	// boot loader. The partition table follows after them.
 	bootCode = 440
 	// diskTimeout bounds each program that MakeDisk runs.
 	diskTimeout = 10 * time.Minute
@@ -46,14 +48,12 @@ const (
 
 // MakeDisk writes a qcow2 disk for BIOS boot to target, with a single ext4
 // partition labelled "root". It mounts nothing and attaches no device. work is
-// a directory for it alone. The boot loader depends only on the disk's first
-// partition and the two names there, so a guest may replace its kernel or grow
-// its disk without a new boot loader.
+// a directory that nothing else uses. The boot loader only needs /vmlinuz and
+// /initrd.img in the disk's first partition, so a guest can replace its kernel
+// or grow its disk without a new boot loader.
 func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target string) error {
 	fs, core, raw := filepath.Join(work, "fs.img"), filepath.Join(work, "core.img"), filepath.Join(work, "disk.img")
-	if d.Grub == "" {
-		d.Grub = paths.GrubModules
-	}
+	d.Grub = cmp.Or(d.Grub, paths.GrubModules)
 	size := d.Size/sectorSize*sectorSize - firstSector*sectorSize
 	if size <= 0 {
 		return fault.New(fault.Invalid, "a disk of %d bytes is too small", d.Size)
@@ -81,17 +81,17 @@ func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target strin
 	if err := assemble(raw, filepath.Join(d.Grub, "boot.img"), core, fs, size); err != nil {
 		return fmt.Errorf("cannot put the disk together: %w", err)
 	}
-	// The disk is not compressed: the boot loader reads in small pieces, and
-	// QEMU would unpack a whole cluster for each.
+	// Do not compress the disk, because the boot loader reads in small pieces,
+	// and QEMU would unpack a whole cluster for each piece.
 	_, err := runner.Run(ctx, run.Command{
 		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", raw, target}, Timeout: diskTimeout, Dir: work,
 	})
 	return errors.Join(err, os.Remove(raw), os.Remove(fs))
 }
 
-// assemble writes boot sector, boot loader and partition to a raw disk. GRUB's
-// first stage reads the second from the next sector, which is the default of
-// both.
+// assemble writes the boot sector, the boot loader and the partition to a raw
+// disk. The second stage of GRUB is placed at the second sector, where the
+// first stage reads it by default.
 func assemble(raw, boot, core, fs string, size int64) error {
 	first, err := os.ReadFile(boot)
 	if err != nil {
@@ -106,8 +106,8 @@ func assemble(raw, boot, core, fs string, size int64) error {
 	}
 	sector := make([]byte, sectorSize)
 	copy(sector, first[:bootCode])
-	// The partition is active and of type 83. Its place is given in sectors;
-	// the CHS fields hold their maximum.
+	// The partition is active and of type 83. The table has the partition's
+	// place in sectors. The older CHS fields have their maximum.
 	copy(sector[446:], []byte{0x80, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff})
 	binary.LittleEndian.PutUint32(sector[454:], firstSector)
 	binary.LittleEndian.PutUint32(sector[458:], uint32(size/sectorSize))
@@ -135,7 +135,8 @@ func sparse(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// copySparse copies a file to an offset in another and skips blocks of zeros.
+// copySparse copies the file with the path from into out, at the offset at. It
+// skips blocks of zeros.
 func copySparse(out *os.File, at int64, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

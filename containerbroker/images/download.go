@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,39 +18,29 @@ import (
 
 // Downloads tunes downloads over https.
 type Downloads struct {
-	// Tries is the number of consecutive attempts without sufficient progress
-	// (see Floor); 0 means 5.
+	// Tries is how many consecutive attempts may make too little progress (see
+	// Floor) before the download fails; 0 means 5.
 	Tries int
-	// Delay is the pause before the second attempt, doubled for each further
-	// attempt; 0 means 1 s.
+	// Delay is the pause before the second attempt. The pause doubles for each
+	// further attempt, up to a minute. 0 means 1 s.
 	Delay time.Duration
-	// Stall is the longest time without a byte; 0 means 30 s.
+	// Stall is the longest time for which no byte may arrive; 0 means 30 s.
 	Stall time.Duration
-	// Floor is the least speed that counts as progress, in bytes per second
-	// over the time of Stall; 0 means 64 KiB/s. Downloads at the same time share
-	// the link, so each has its share of the floor.
+	// Floor is the lowest speed that counts as progress, in bytes per second,
+	// measured over the time Stall; 0 means 64 KiB/s. It is divided by the
+	// number of downloads at the same time, because they share the link.
 	Floor int64
-	// Limit bounds the time for a file; 0 means 6 h, enough for the largest
-	// image (8 GiB) at 400 KiB/s.
+	// Limit bounds the time for a file; 0 means 6 h, which is enough for the
+	// largest image (8 GiB) at 400 KiB/s.
 	Limit time.Duration
 }
 
 func (d Downloads) withDefaults() Downloads {
-	if d.Tries == 0 {
-		d.Tries = 5
-	}
-	if d.Delay == 0 {
-		d.Delay = time.Second
-	}
-	if d.Stall == 0 {
-		d.Stall = 30 * time.Second
-	}
-	if d.Floor == 0 {
-		d.Floor = 64 << 10
-	}
-	if d.Limit == 0 {
-		d.Limit = 6 * time.Hour
-	}
+	d.Tries = cmp.Or(d.Tries, 5)
+	d.Delay = cmp.Or(d.Delay, time.Second)
+	d.Stall = cmp.Or(d.Stall, 30*time.Second)
+	d.Floor = cmp.Or(d.Floor, 64<<10)
+	d.Limit = cmp.Or(d.Limit, 6*time.Hour)
 	return d
 }
 
@@ -62,13 +53,14 @@ func (httpsSource) name() string { return sourceHTTPS }
 
 func (s httpsSource) fetch(ctx context.Context, j job) (product, error) {
 	target := filepath.Join(j.work, "image")
-	if err := s.c.download(ctx, j.ref.Location, target, part{most: MaxSize, keep: true}, j.report); err != nil {
+	if err := s.c.download(ctx, j.ref.Location, target, part{most: maxImageSize, keep: true}, j.report); err != nil {
 		return product{}, err
 	}
 	return product{paths: []string{target}, digest: j.ref.Digest}, nil
 }
 
-// client is the configured transport with our own redirect policy.
+// client returns an HTTP client with the configured transport. It follows at
+// most maxRedirects redirects, and only to https.
 func (c *Cache) client() *http.Client {
 	client := &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if req.URL.Scheme != "https" {
@@ -85,22 +77,23 @@ func (c *Cache) client() *http.Client {
 	return client
 }
 
-// part holds the size in bytes of a file to download, 0 if it is not known, and
-// the largest allowed size. keep is set for images: see takePart.
+// part describes a file to download. size is its size in bytes, 0 if the size
+// is not known. most is the largest permitted size. keep is true if an
+// incomplete file is kept for the next download, see takePart().
 type part struct {
 	size, most int64
 	keep       bool
 }
 
-// errHopeless marks errors after which a download is not resumed at once,
-// although a later download may succeed.
+// errHopeless marks transient errors after which the running download makes no
+// further attempt. A later download may succeed.
 var errHopeless = fault.New(fault.Transient, "not resumed")
 
 // download fetches an https URL into a new file. After an interruption, also of
-// a former call, it resumes if the server still has the same file, and starts
-// again otherwise. An incomplete file is kept as a part, or removed. Errors:
-// fault.NotFound if the server has no such file, fault.Invalid for files that
-// are too large, transient otherwise.
+// an earlier call, it goes on from there if the server still has the same file.
+// Otherwise it starts again. If it fails, it keeps the incomplete file as a
+// part or removes it. It returns fault.NotFound if the server has no such file,
+// fault.Invalid if the file is too large, and otherwise a transient error.
 func (c *Cache) download(ctx context.Context, address, path string, want part, report Progress) (err error) {
 	t := &transfer{c: c, url: address, size: -1, most: want.most, report: report, shown: -1}
 	if want.size > 0 {
@@ -133,13 +126,14 @@ func (c *Cache) download(ctx context.Context, address, path string, want part, r
 	return nil
 }
 
-// enough is the number of bytes that must arrive within Stall for each of n
+// enough returns how many bytes must arrive within the time Stall for each of n
 // downloads at the same time.
 func (d Downloads) enough(n int64) int64 {
 	return int64(d.Stall.Seconds()*float64(d.Floor)) / max(n, 1)
 }
 
-// contentRange parses "bytes FIRST-LAST/TOTAL"; a total of * is -1.
+// contentRange parses a header of the form "bytes FIRST-LAST/TOTAL". It returns
+// the total -1 if TOTAL is *, i.e. unknown.
 func contentRange(s string) (first, total int64, ok bool) {
 	span, all, found := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
 	from, _, dashed := strings.Cut(span, "-")
@@ -154,7 +148,8 @@ func contentRange(s string) (first, total int64, ok bool) {
 	return first, total, err == nil
 }
 
-// redact removes possible secrets from an address: user, query and fragment.
+// redact removes user, query and fragment from an address, because they may
+// hold secrets.
 func redact(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

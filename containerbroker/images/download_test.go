@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 )
 
@@ -63,11 +62,11 @@ func (m *mirror) seen() []string {
 	return append([]string(nil), m.requests...)
 }
 
-func (m *mirror) cache(t *testing.T, change func(*images.Options)) (*images.Cache, string) {
+func (m *mirror) cache(t *testing.T, change func(*Options)) (*Cache, string) {
 	dir := filepath.Join(t.TempDir(), "images")
-	return open(t, func(o *images.Options) {
+	return open(t, func(o *Options) {
 		o.Dir, o.HTTP = dir, m.Client()
-		o.Downloads = images.Downloads{Tries: 3, Delay: time.Millisecond, Stall: 100 * time.Millisecond}
+		o.Downloads = Downloads{Tries: 3, Delay: time.Millisecond, Stall: time.Minute} // a busy test machine stalls, too
 		if change != nil {
 			change(o)
 		}
@@ -90,9 +89,9 @@ func TestDownload(t *testing.T) {
 	m := newMirror(t)
 	data, sum := bigImage(t)
 	m.files["/image.tar.gz"] = data
-	c, dir := m.cache(t, func(o *images.Options) { o.Downloads.Stall = time.Minute }) // a busy test machine stalls, too
+	c, dir := m.cache(t, nil)
 	var last int
-	a, err := c.Ensure(t.Context(), m.URL+"/image.tar.gz#sha256="+sum, images.FormatLXD, func(message string, percent int) {
+	a, err := c.Ensure(t.Context(), m.URL+"/image.tar.gz#sha256="+sum, FormatLXD, func(message string, percent int) {
 		if strings.HasPrefix(message, "downloading") {
 			last = percent
 		}
@@ -105,7 +104,7 @@ func TestDownload(t *testing.T) {
 	}
 	tidy(t, dir)
 	// The same content at another address is not downloaded again.
-	if _, err := c.Ensure(t.Context(), m.URL+"/elsewhere#sha256="+sum, images.FormatLXD, nil); err != nil || len(m.seen()) != 1 {
+	if _, err := c.Ensure(t.Context(), m.URL+"/elsewhere#sha256="+sum, FormatLXD, nil); err != nil || len(m.seen()) != 1 {
 		t.Errorf("got %v after %v", err, m.seen())
 	}
 }
@@ -130,7 +129,7 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	m.files["/x"] = data
 	m.fault = cutAfter(data, 400_000)
 	c, dir := m.cache(t, nil)
-	if _, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 	seen := m.seen()
@@ -148,7 +147,7 @@ func TestChangedDownloadStartsOver(t *testing.T) {
 	m.files["/x"] = data
 	m.fault = cutAfter(old, 400_000)
 	c, _ := m.cache(t, nil)
-	if _, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -178,7 +177,7 @@ func TestPartOfAnotherVersionStartsOver(t *testing.T) {
 				},
 			)
 			cache, dir := m.cache(t, nil)
-			if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+			if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil); err != nil {
 				t.Error(err)
 			}
 			if seen := m.seen(); len(seen) != 3 || !strings.HasPrefix(seen[1], "/x bytes=") || seen[2] != "/x " {
@@ -213,7 +212,7 @@ func TestPartWithoutAVersionIsTaken(t *testing.T) {
 	}
 	m.fault = answers(cutAfterWith(data, 400_000, http.Header{"Etag": {`"same"`}}), rest(300_000), rest(len(data)))
 	cache, _ := m.cache(t, nil)
-	if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+	if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(asked, []string{`"same"`, `"same"`}) {
@@ -236,10 +235,10 @@ func TestDownloadEndsWhenVersionsAlternate(t *testing.T) {
 		return true
 	}
 	// Each first part alone is large enough to count as progress.
-	cache, _ := m.cache(t, func(o *images.Options) { o.Downloads.Floor, o.Downloads.Stall = 1, time.Minute })
+	cache, _ := m.cache(t, func(o *Options) { o.Downloads.Floor = 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err := cache.Ensure(ctx, m.URL+"/x#sha256="+sum, images.FormatLXD, nil)
+	_, err := cache.Ensure(ctx, m.URL+"/x#sha256="+sum, FormatLXD, nil)
 	if fault.KindOf(err) != fault.Transient || ctx.Err() != nil {
 		t.Errorf("got %v", err)
 	}
@@ -298,7 +297,7 @@ func TestBadDownloads(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, fault.Transient, "", 3},
 		"too large": {func(w http.ResponseWriter, _ *http.Request) bool {
-			w.Header().Set("Content-Length", strconv.FormatInt(images.MaxSize+1, 10))
+			w.Header().Set("Content-Length", strconv.FormatInt(maxImageSize+1, 10))
 			return true
 		}, fault.Invalid, "more than 8589934592 bytes", 1},
 		"redirect to http": {func(w http.ResponseWriter, r *http.Request) bool {
@@ -313,8 +312,12 @@ func TestBadDownloads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMirror(t)
 			m.files["/x"], m.fault = data, c.fault
-			cache, dir := m.cache(t, nil)
-			_, err := cache.Ensure(t.Context(), m.URL+"/x?token=secret#sha256="+sum, images.FormatLXD, nil)
+			cache, dir := m.cache(t, func(o *Options) {
+				if name == "stall" {
+					o.Downloads.Stall = 100 * time.Millisecond
+				}
+			})
+			_, err := cache.Ensure(t.Context(), m.URL+"/x?token=secret#sha256="+sum, FormatLXD, nil)
 			if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("got %v (%s)", err, fault.KindOf(err))
 			}
@@ -374,10 +377,10 @@ func TestSimplestreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMirror(t)
 			m.stream(t, c.change)
-			cache, dir := m.cache(t, func(o *images.Options) {
+			cache, dir := m.cache(t, func(o *Options) {
 				o.Sources, o.Servers = []string{"local", "simplestreams:test"}, map[string]string{"test": m.URL + "/base"}
 			})
-			a, err := cache.Ensure(t.Context(), c.ref, images.FormatLXD, nil)
+			a, err := cache.Ensure(t.Context(), c.ref, FormatLXD, nil)
 			if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error(), c.why) {
 				t.Errorf("got %v (%s)", err, fault.KindOf(err))
 			}
@@ -395,16 +398,16 @@ func TestSourcesAreAskedInOrder(t *testing.T) {
 	m.stream(t, func(s string) string { return s })
 	w := newWorkshop()
 	w.broken.Store(true)
-	both := func(o *images.Options) {
+	both := func(o *Options) {
 		o.Runner, o.Sources = w, []string{"local", "build", "simplestreams:test"}
 		o.Servers = map[string]string{"test": m.URL + "/base"}
 	}
 	c, dir := m.cache(t, both)
-	a, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)
+	a, err := c.Ensure(t.Context(), "debian/12", FormatLXD, nil)
 	if err != nil || w.builds.Load() != 1 || a.Rootfs == "" {
 		t.Errorf("got %+v, %v after %d builds", a, err, w.builds.Load())
 	}
-	_, err = c.Ensure(t.Context(), "debian/11", images.FormatLXD, nil)
+	_, err = c.Ensure(t.Context(), "debian/11", FormatLXD, nil)
 	if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "build: ") {
 		t.Errorf("got %v", err)
 	}

@@ -15,11 +15,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Import copies the file at path into the cache: a unified LXD image, or a
-// disk. Its reference is as (os/release[/variant]), or file:PATH#sha256=… if as
-// is empty. digest, if set, is the required sha256 of the file. Errors:
-// fault.Invalid for a file that is not a valid image, fault.NotFound if the
-// file does not exist.
+// Import copies the file at path, a unified LXD image or a disk, into the
+// cache. The parameter as holds the reference, os/release[/variant]. If it is
+// empty, the reference is file:PATH#sha256=…. digest, if set, is the required
+// sha256 of the file. Import returns fault.Invalid if the file is not a valid
+// image, and fault.NotFound if it does not exist.
 func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Progress) (Artifact, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	return c.admit(ctx, r, format, sourceLocal, p)
 }
 
-// notImported completes a source's fault.NotFound, which only says e.g. "has no
-// file X", to a sentence.
+// notImported makes a whole sentence of a source's fault.NotFound, which only
+// says e.g. "has no file X". It returns other errors unchanged.
 func notImported(err error) error {
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "cannot import the image: this host %w", err)
@@ -93,7 +93,7 @@ func (s fileSource) fetch(ctx context.Context, j job) (product, error) {
 }
 
 // copyIn copies a file of the host into the work directory, because the
-// original may change between the check and the use.
+// original might change between the check and the use.
 func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product, error) {
 	in, err := openRegular(path)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	if err != nil {
 		return product{}, err
 	}
-	if info.Size() > MaxSize {
+	if info.Size() > maxImageSize {
 		return product{}, fault.New(fault.Invalid, "cannot use %s: it has %d bytes, more than 8 GiB", path, info.Size())
 	}
 	if err := c.needSpace(info.Size()); err != nil {
@@ -116,7 +116,7 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	if err != nil {
 		return product{}, err
 	}
-	// Bytes appended after Stat are left out.
+	// Leave out bytes that were appended after Stat.
 	_, err = io.Copy(out, io.LimitReader(&ctxReader{ctx, in}, info.Size()))
 	if err := errors.Join(err, out.Close()); err != nil {
 		return product{}, fmt.Errorf("cannot copy %s: %w", path, err)
@@ -124,8 +124,8 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	return product{paths: []string{target}, digest: digest}, nil
 }
 
-// openRegular opens a file for reading. Any file but a regular file, e.g. a
-// fifo, whose opening would block for ever, is fault.Invalid.
+// openRegular opens a file for reading. It returns fault.Invalid if the file is
+// not a regular file, e.g. a fifo, whose opening could block for ever.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -149,7 +149,8 @@ func openError(path string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", path, err)
 }
 
-// sniffFormat distinguishes a disk from an LXD image by its first bytes.
+// sniffFormat returns the format of a file, which it detects from the first
+// sector.
 func sniffFormat(path string) (Format, error) {
 	f, err := os.Open(path)
 	if err != nil {

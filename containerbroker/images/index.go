@@ -25,10 +25,11 @@ const (
 	locksDir      = "locks"      // one lock file per reference and format
 	tmpDir        = "tmp"        // unfinished work
 	partsDir      = "parts"      // incomplete downloads
+	debsDir       = "debs"       // packages that builds downloaded, by archive
 	quarantineDir = "quarantine" // files with a wrong digest
 )
 
-// entry is the index entry of a reference.
+// entry is the index entry for a reference and format.
 type entry struct {
 	Reference string    `json:"reference"`
 	Format    Format    `json:"format"`
@@ -44,7 +45,8 @@ type blob struct {
 	Size   int64  `json:"size"`
 }
 
-// key is the file name for a reference and format.
+// key returns the name, without suffix, of the index file and the lock file for
+// a reference and format.
 func key(r Ref, format Format) string {
 	sum := sha256.Sum256([]byte(string(format) + "\n" + r.String()))
 	return hex.EncodeToString(sum[:16])
@@ -85,17 +87,13 @@ func (c *Cache) readEntry(path string) (entry, error) {
 	return e, nil
 }
 
-// plausible keeps a damaged entry from naming files outside the cache.
+// plausible reports whether an entry is well formed. A damaged entry could
+// otherwise name files outside the cache.
 func (e entry) plausible() bool {
 	if !digestPattern.MatchString(e.Digest) || len(e.Files) < 1 || len(e.Files) > 2 {
 		return false
 	}
-	for _, b := range e.Files {
-		if !digestPattern.MatchString(b.SHA256) || b.Size < 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.Files, func(b blob) bool { return !digestPattern.MatchString(b.SHA256) || b.Size < 0 })
 }
 
 // entries returns the whole index, ordered by reference.
@@ -125,7 +123,7 @@ func (c *Cache) entries() ([]entry, error) {
 }
 
 // lookup returns a verified artifact from the cache, or fault.NotFound. stale
-// means that the source should be asked for a newer image.
+// is true if the source should be asked for a newer image.
 func (c *Cache) lookup(ctx context.Context, r Ref, format Format) (a Artifact, stale bool, err error) {
 	e, err := c.readEntry(c.indexPath(key(r, format)))
 	if fault.Is(err, fault.NotFound) && r.Digest != "" {
@@ -148,7 +146,8 @@ func (c *Cache) lookup(ctx context.Context, r Ref, format Format) (a Artifact, s
 	return c.artifact(e), stale, nil
 }
 
-// lookupDigest finds a pinned image that was stored under another reference.
+// lookupDigest finds the image with the digest of r that was stored under
+// another reference. It returns fault.NotFound if there is none.
 func (c *Cache) lookupDigest(r Ref, format Format) (entry, error) {
 	all, err := c.entries()
 	if err != nil {
@@ -163,8 +162,9 @@ func (c *Cache) lookupDigest(r Ref, format Format) (entry, error) {
 	return entry{}, fault.New(fault.NotFound, "local has no such image")
 }
 
-// proveEntry verifies all files of an entry. It quarantines a damaged file and
-// removes the entry from the index.
+// proveEntry verifies all files of an entry. If a file is damaged, it returns
+// an error, moves the file to the quarantine and removes the entry from the
+// index.
 func (c *Cache) proveEntry(ctx context.Context, e entry) error {
 	for _, b := range e.Files {
 		err := c.proofs.prove(ctx, c.blobPath(b.SHA256), b)

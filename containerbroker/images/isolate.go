@@ -21,24 +21,27 @@ import (
 
 // The bounds of a scanning process, in bytes and in seconds of CPU time. The
 // scan's own data is bounded by maxNames and the limits of the formats. At the
-// soft limit Go returns memory; at the hard limit the kernel refuses more.
+// soft limit Go's runtime frees unused memory. At the hard limit the kernel
+// refuses more memory.
 const (
 	scanMemorySoft = 384 << 20
 	scanMemoryHard = 1 << 30
 	scanSeconds    = 30 * 60
-	// After scanSeconds the process ends itself. After scanSecondsLeft more the
-	// kernel sends SIGKILL, which looks like a SIGKILL for want of memory.
+	// After scanSeconds the process ends itself. It does so because the
+	// kernel's SIGKILL, after scanSecondsLeft more, looks like a SIGKILL for
+	// lack of memory.
 	scanSecondsLeft = 60
 )
 
-// Scanner is Scan or an equivalent, e.g. in another process.
+// Scanner is a function that makes the same checks as scanFile(), e.g. in
+// another process.
 type Scanner func(ctx context.Context, f *os.File, size int64, expect Expect) error
 
 // Isolated returns a Scanner that runs `PROGRAM ARGS... PART ARCH` for each
-// file; the program must call ScanAlone. An image that exploits a decoder then
-// controls only a process whose user owns nothing and which can open no file. A
-// crash of that process refuses the image (fault.Invalid). A process that was
-// killed or that could not confine itself is fault.Transient.
+// file. The program must call ScanAlone. An image that exploits a decoder then
+// controls only a process that can open no file and whose user owns nothing. If
+// that process crashes, the Scanner returns fault.Invalid. If it was killed or
+// could not confine itself, the Scanner returns fault.Transient.
 func Isolated(runner run.Runner, program string, args ...string) Scanner {
 	return func(ctx context.Context, f *os.File, _ int64, expect Expect) error {
 		result, err := runner.Run(ctx, run.Command{
@@ -65,13 +68,14 @@ func Isolated(runner run.Runner, program string, args ...string) Scanner {
 		if exit != nil && exit.Signal == unix.SIGKILL.String() {
 			return fault.New(fault.Transient, "cannot check the image: the process that reads it was killed; if the host lacks memory, `journalctl -k` shows it")
 		}
-		// Damaged input must not crash the scanner, so a crash refuses the
-		// image.
+		// Damaged input should not crash the scanner, so refuse an image that
+		// does.
 		return refuse("the process that reads it ended without an answer (%s)", ending(exit))
 	}
 }
 
-// maxAnswer bounds the process's answer, in bytes.
+// maxAnswer bounds the text of the process's answer that an error includes, in
+// bytes.
 const maxAnswer = 2048
 
 // ending describes how a process ended.
@@ -92,9 +96,9 @@ type answer struct {
 	Failure string `json:"failure,omitempty"` // why the scan could not begin
 }
 
-// ScanAlone scans the file in stdin as a process of its own and writes the
-// answer to out. First it gives up its rights to open files, use TCP, gain
-// privileges and be traced, and limits its memory.
+// ScanAlone scans the file stdin and writes the answer to out. It must run in a
+// separate process, because it first gives up the process's rights to open
+// files, use TCP and gain privileges, prevents tracing and limits memory.
 func ScanAlone(ctx context.Context, stdin *os.File, out io.Writer, part Part, arch string) error {
 	if err := confine(); err != nil {
 		err = fmt.Errorf("cannot confine this process: %w", err)
@@ -105,7 +109,7 @@ func ScanAlone(ctx context.Context, stdin *os.File, out io.Writer, part Part, ar
 		return err
 	}
 	said := answer{Done: true}
-	if err := Scan(ctx, stdin, info.Size(), Expect{Part: part, Arch: arch}); err != nil {
+	if err := scanFile(ctx, stdin, info.Size(), Expect{Part: part, Arch: arch}); err != nil {
 		said.Message = err.Error()
 	}
 	return json.NewEncoder(out).Encode(said)
@@ -120,7 +124,7 @@ func confine() error {
 			return err
 		}
 	}
-	// Go ignores SIGXCPU, the signal at the lower limit.
+	// Go's runtime ignores SIGXCPU, which the kernel sends at the soft limit.
 	late := make(chan os.Signal, 1)
 	signal.Notify(late, unix.SIGXCPU)
 	go func() {

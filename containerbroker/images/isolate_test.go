@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	case "unconfined":
 		// A lower limit than the confinement's cannot be raised.
 		_ = unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: 1})
-		if err := ScanAlone(context.Background(), os.Stdin, os.Stdout, PartUnified, "amd64"); err != nil {
+		if err := ScanAlone(context.Background(), os.Stdin, os.Stdout, partUnified, "amd64"); err != nil {
 			os.Exit(1)
 		}
 	case "babble":
@@ -174,7 +174,7 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 		"a crash":         {alone("crash"), "ended without an answer ("},
 		"something else":  {alone("babble"), "ended without an answer (it wrote another answer)"},
 	} {
-		err := c.scan(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
+		err := c.scan(t.Context(), f, 15, Expect{Part: partUnified, Arch: "amd64"})
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
 		}
@@ -184,10 +184,10 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := alone()(ctx, f, 15, Expect{Part: PartUnified}); !errors.Is(err, context.Canceled) {
+	if err := alone()(ctx, f, 15, Expect{Part: partUnified}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that has gone: %v", err)
 	}
-	err = Isolated(run.Host{}, "/absent")(t.Context(), f, 15, Expect{Part: PartUnified})
+	err = Isolated(run.Host{}, "/absent")(t.Context(), f, 15, Expect{Part: partUnified})
 	if err == nil || fault.KindOf(err) != fault.Transient {
 		t.Errorf("without a program: %v", err)
 	}
@@ -207,7 +207,7 @@ func TestScannerThatCannotWorkIsTriedAgain(t *testing.T) {
 	}
 	defer f.Close()
 	for what, why := range map[string]string{"killed": "was killed", "unconfined": "cannot confine this process"} {
-		err := alone(what)(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
+		err := alone(what)(t.Context(), f, 15, Expect{Part: partUnified, Arch: "amd64"})
 		if err == nil || fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v (%s)", what, err, fault.KindOf(err))
 		}

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is the interval for retrying a lock that another process holds: a
-// blocking flock cannot be cancelled.
+// lockPoll is the interval at which a lock that another process holds is tried
+// again. A blocking flock could not be cancelled.
 const lockPoll = 100 * time.Millisecond
 
 // lock locks a reference against other processes until the returned function is
-// called. Lock files are never removed: after a removal, two processes could
+// called. Lock files are never removed, because otherwise two processes could
 // hold locks on different files of the same name.
 func (c *Cache) lock(ctx context.Context, name string, report Progress) (func(), error) {
 	return flock(ctx, filepath.Join(c.o.Dir, locksDir, name), func() {
@@ -25,7 +25,8 @@ func (c *Cache) lock(ctx context.Context, name string, report Progress) (func(),
 	})
 }
 
-// lockBlobs guards the changes of files and index; it is held only briefly.
+// lockBlobs locks the files and the index against changes by other processes.
+// The lock is held only briefly.
 func (c *Cache) lockBlobs() (func(), error) {
 	return flock(context.Background(), filepath.Join(c.o.Dir, locksDir, "blobs"), func() {})
 }

@@ -20,13 +20,12 @@ import (
 type imageInfo struct {
 	arch, os, release, description string
 	epoch                          time.Time
-	// seed: LXD writes cloud-init's settings into the image's files.
+	// seed is true if LXD writes cloud-init's settings into the guest's files.
 	seed bool
 }
 
-// pack turns a root directory into the pair of files that LXD imports: a
-// metadata tar and a squashfs. A squashfs unpacks on all processors, a tar on
-// one.
+// pack turns a root directory into a metadata tar and a squashfs, which LXD
+// imports together. Unlike a tar, a squashfs is unpacked on all processors.
 func (c *Cache) pack(ctx context.Context, j job, root string, info imageInfo) (product, error) {
 	meta, rootfs := filepath.Join(j.work, "metadata.tar"), filepath.Join(j.work, "rootfs.squashfs")
 	if err := writeMetadata(meta, info); err != nil {
@@ -36,7 +35,7 @@ func (c *Cache) pack(ctx context.Context, j job, root string, info imageInfo) (p
 		Path: paths.Mksquashfs, Dir: j.work, Timeout: buildTimeout,
 		Args: []string{
 			root, rootfs, "-comp", "zstd", "-Xcompression-level", squashLevel, "-noappend", "-no-progress", "-quiet",
-			// squashfs cannot store POSIX ACLs; systemd creates its own again.
+			// squashfs cannot store POSIX ACLs. systemd creates its ACLs again.
 			"-xattrs",
 		},
 		Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(info.epoch.Unix(), 10)},
@@ -47,16 +46,18 @@ func (c *Cache) pack(ctx context.Context, j job, root string, info imageInfo) (p
 	return product{paths: []string{meta, rootfs}}, nil
 }
 
-// squashLevel is the zstd level. It packs as fast as the lowest and unpacks no
-// slower; see docs/decisions/0003-images.md.
+// squashLevel is the zstd level. It packs as fast as the lowest level and
+// unpacks as fast; see docs/decisions/0003-images.md.
 const squashLevel = "3"
 
 // seedDir is where cloud-init's NoCloud datasource looks for its files.
 const seedDir = "/var/lib/cloud/seed/nocloud-net/"
 
-// templatesOf returns an image's templates and when LXD fills them.
+// templatesOf returns an image's templates by the files that LXD writes from
+// them, and the embedded template files.
 func templatesOf(info imageInfo) (targets map[string]template, files []string) {
-	// Without these, the image keeps the name of the host that built it.
+	// Without these two templates, the guest would have the name of the host
+	// that built the image.
 	made := []string{"create", "copy"}
 	targets = map[string]template{
 		"/etc/hostname": {When: made, Template: "hostname.tpl"},
@@ -65,7 +66,8 @@ func templatesOf(info imageInfo) (targets map[string]template, files []string) {
 	files = []string{"debian/files/hostname.tpl", "debian/files/hosts.tpl"}
 	if info.seed {
 		for _, name := range []string{"meta-data", "network-config", "user-data", "vendor-data"} {
-			// Filled at every start, so that changed settings take effect.
+			// LXD fills the seed at every start, so that changed settings take
+			// effect.
 			targets[seedDir+name] = template{When: []string{"create", "copy", "start"}, Template: name + ".tpl"}
 			files = append(files, "debian/seed/"+name+".tpl")
 		}

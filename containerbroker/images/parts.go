@@ -18,14 +18,16 @@ import (
 
 // A download that was too slow or was cancelled leaves its bytes in partsDir,
 // and the next download of the same address goes on with them. Parts are never
-// trusted: the server proves with the version (If-Range) that it still has the
-// same file, and the whole file's digest is checked.
+// trusted. The request names the part's version (If-Range), so that the server
+// sends the rest only if it still has the same file, and the digest of the
+// whole file is checked.
 
-// The bounds of the parts. Older parts are removed: hardly any server has the
-// same file then. The total size is that of one largest image.
+// The bounds of the parts. Parts older than maxPartAge are removed, because
+// hardly any server still has the same file. All parts together may be as large
+// as the largest permitted image.
 const (
 	maxPartAge   = 7 * 24 * time.Hour
-	maxPartsSize = MaxSize
+	maxPartsSize = maxImageSize
 )
 
 // maxVersion bounds a version in bytes, because a part's file name (at most 255
@@ -39,8 +41,9 @@ func partPrefix(address string) string {
 	return hex.EncodeToString(sum[:16]) + "."
 }
 
-// takePart moves a former download's part to path and returns its version. It
-// returns "" if there is none. Of several processes, one gets the part.
+// takePart moves the part of an earlier download to path and returns the part's
+// version, or "" if there is no part. If several processes try, only one gets
+// the part.
 func (c *Cache) takePart(address, path string) (version string) {
 	for _, p := range c.parts() {
 		encoded, is := strings.CutPrefix(p.name, partPrefix(address))
@@ -56,8 +59,8 @@ func (c *Cache) takePart(address, path string) (version string) {
 	return ""
 }
 
-// keepPart keeps the bytes of an incomplete download at path, which it moves or
-// removes.
+// keepPart keeps the file at path as a part, or removes the file if it has no
+// usable version.
 func (c *Cache) keepPart(address, path, version string) {
 	name := partPrefix(address) + base64.RawURLEncoding.EncodeToString([]byte(version))
 	if version == "" || len(version) > maxVersion || os.Rename(path, c.partPath(name)) != nil {
@@ -69,8 +72,8 @@ func (c *Cache) keepPart(address, path, version string) {
 	c.dropParts()
 }
 
-// dropParts removes parts that are too old, and the oldest parts beyond the
-// total size.
+// dropParts removes parts that are older than maxPartAge, and the oldest parts
+// if all together exceed maxPartsSize.
 func (c *Cache) dropParts() {
 	all, total := c.parts(), int64(0)
 	for _, p := range slices.Backward(all) { // newest first
@@ -80,7 +83,8 @@ func (c *Cache) dropParts() {
 	}
 }
 
-// dropOldestPart removes the oldest part; it returns false if there is none.
+// dropOldestPart removes the oldest part. It returns false if there is none or
+// if it cannot be removed.
 func (c *Cache) dropOldestPart() bool {
 	all := c.parts()
 	if len(all) == 0 {
@@ -113,8 +117,9 @@ func (c *Cache) parts() []partialDownload {
 
 func (c *Cache) partPath(name string) string { return filepath.Join(c.o.Dir, partsDir, name) }
 
-// resumable reports whether a later download can go on after this error. A file
-// that is too large or absent, or that the disk has no room for, is not kept.
+// resumable reports whether a later download can go on after this error. It
+// cannot if the server has no such file, or if the file is too large or does
+// not fit on the disk.
 func (t *transfer) resumable(err error, cancelled bool) bool {
 	return t.have > 0 && !t.full && (cancelled || fault.KindOf(err) == fault.Transient)
 }

@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 )
 
@@ -55,13 +54,13 @@ func TestSlowDownloadGoesOnInTheNextCall(t *testing.T) {
 	m := newMirror(t)
 	data, sum := bigImage(t)
 	m.fault = pieces(data, 100<<10)
-	c, dir := m.cache(t, func(o *images.Options) {
+	c, dir := m.cache(t, func(o *Options) {
 		// No attempt counts as progress.
-		o.Downloads.Floor, o.Downloads.Stall = 1<<30, time.Minute
+		o.Downloads.Floor = 1 << 30
 	})
 	calls, held := 0, int64(0)
 	for ; calls < 10; calls++ {
-		_, err := c.Ensure(t.Context(), m.URL+"/x?token=secret#sha256="+sum, images.FormatLXD, nil)
+		_, err := c.Ensure(t.Context(), m.URL+"/x?token=secret#sha256="+sum, FormatLXD, nil)
 		if err == nil {
 			break
 		}
@@ -99,9 +98,8 @@ func TestAbortedDownloadIsKept(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	slow := func(o *images.Options) { o.Downloads.Stall = time.Minute }
-	c, dir := m.cache(t, slow)
-	if _, err := c.Ensure(ctx, m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err == nil {
+	c, dir := m.cache(t, nil)
+	if _, err := c.Ensure(ctx, m.URL+"/x#sha256="+sum, FormatLXD, nil); err == nil {
 		t.Fatal("it did not end")
 	}
 	if names, size := partsOf(t, dir); len(names) != 1 || size == 0 {
@@ -110,11 +108,8 @@ func TestAbortedDownloadIsKept(t *testing.T) {
 	m.mu.Lock()
 	m.fault = nil
 	m.mu.Unlock()
-	again := open(t, func(o *images.Options) {
-		o.Dir, o.HTTP = dir, m.Client()
-		slow(o)
-	})
-	if _, err := again.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+	again := open(t, func(o *Options) { o.Dir, o.HTTP = dir, m.Client() })
+	if _, err := again.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Error(err)
 	}
 	seen := m.seen()
@@ -133,9 +128,9 @@ func TestPartsAreBounded(t *testing.T) {
 	m.files["/good"] = data
 	var free func() int64
 	var dir string
-	c, _ := m.cache(t, func(o *images.Options) {
+	c, _ := m.cache(t, func(o *Options) {
 		free = onSmallDisk(t, o, 96)
-		dir, o.Downloads.Stall = o.Dir, time.Minute
+		dir = o.Dir
 	})
 	stale := filepath.Join(dir, "parts", strings.Repeat("0", 32)+".x")
 	for _, name := range []string{stale, filepath.Join(dir, "parts", strings.Repeat("1", 32)+".x")} {
@@ -154,7 +149,7 @@ func TestPartsAreBounded(t *testing.T) {
 	if err := os.WriteFile(fill, make([]byte, 4<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Ensure(t.Context(), m.URL+"/good#sha256="+sum, images.FormatLXD, nil); err != nil {
+	if _, err := c.Ensure(t.Context(), m.URL+"/good#sha256="+sum, FormatLXD, nil); err != nil {
 		t.Errorf("with parts in the way: %v", err)
 	}
 	if names, _ := partsOf(t, dir); len(names) != 1 || strings.HasPrefix(names[0], "0") {
@@ -167,7 +162,7 @@ func TestPartsAreBounded(t *testing.T) {
 		return true
 	}
 	m.mu.Unlock()
-	if _, err := c.Ensure(t.Context(), m.URL+"/big#sha256="+strings.Repeat("0a", 32), images.FormatLXD, nil); fault.KindOf(err) != fault.Transient {
+	if _, err := c.Ensure(t.Context(), m.URL+"/big#sha256="+strings.Repeat("0a", 32), FormatLXD, nil); fault.KindOf(err) != fault.Transient {
 		t.Errorf("got %v", err)
 	}
 	if names, _ := partsOf(t, dir); len(names) != 0 {
@@ -181,7 +176,7 @@ func TestPartsAreBounded(t *testing.T) {
 	if err := os.Chtimes(aged, old, old); err != nil {
 		t.Fatal(err)
 	}
-	open(t, func(o *images.Options) { o.Dir = dir })
+	open(t, func(o *Options) { o.Dir = dir })
 	if unix.Stat(aged, &s) == nil {
 		t.Error("a month later the part is still kept")
 	}
@@ -208,7 +203,7 @@ func TestParallelDownloadsShareTheLeastSpeed(t *testing.T) {
 		}
 		return true
 	}
-	c, _ := m.cache(t, func(o *images.Options) {
+	c, _ := m.cache(t, func(o *Options) {
 		o.Downloads.Tries, o.Downloads.Floor, o.Downloads.Stall = 1, floor, time.Second
 	})
 	var callers sync.WaitGroup
@@ -219,7 +214,7 @@ func TestParallelDownloadsShareTheLeastSpeed(t *testing.T) {
 			if n > 0 {
 				ref = fmt.Sprintf("%s/%d#sha256=%064d", m.URL, n, n)
 			}
-			_, err := c.Ensure(t.Context(), ref, images.FormatLXD, nil)
+			_, err := c.Ensure(t.Context(), ref, FormatLXD, nil)
 			if n == 0 && err != nil || n > 0 && (err == nil || !strings.Contains(err.Error(), "another sha256")) {
 				t.Errorf("download %d: %v", n, err)
 			}

@@ -14,19 +14,34 @@ type Kind string
 
 // The kinds of reference.
 const (
-	// KindName is os/release[/variant], e.g. debian/12, looked up in the
-	// configured sources.
+	// KindName is os/release[/variant], e.g. debian/12, which is looked up in
+	// the configured sources.
 	KindName Kind = "name"
 	// KindFile is file:/path#sha256=HEX, a file of this host.
 	KindFile Kind = "file"
-	// KindHTTPS is https://host/path#sha256=HEX.
+	// KindHTTPS is https://host/path#sha256=HEX, a file on a web server.
 	KindHTTPS Kind = "https"
-	// KindLXD is lxd:ALIAS, an alias in the LXD daemon's own store.
-	KindLXD Kind = "lxd"
+	// KindLXD is lxd:ALIAS, an alias in the LXD daemon's own store. KindIncus
+	// is incus:ALIAS, an alias in the Incus daemon's own store.
+	KindLXD   Kind = "lxd"
+	KindIncus Kind = "incus"
 	// KindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias
-	// of a product there, such as debian/12.
+	// of a product on the server, such as debian/12.
 	KindSimplestreams Kind = "simplestreams"
 )
+
+// own reports whether references of this kind name images in a daemon's own
+// store.
+func (k Kind) own() bool { return k == KindLXD || k == KindIncus }
+
+// daemon returns the name of the daemon whose images the kind names, and its
+// command line client.
+func (k Kind) daemon() (name, command string) {
+	if k == KindIncus {
+		return "Incus", "incus"
+	}
+	return "LXD", "lxc"
+}
 
 // Ref is a parsed image reference. String returns the original text.
 type Ref struct {
@@ -36,7 +51,7 @@ type Ref struct {
 	// Server is the configured simplestreams server's name.
 	Server string
 	// Location is the absolute path, the URL without its fragment, or the
-	// LXD alias.
+	// alias of a daemon.
 	Location string
 	// Digest is the pinned hex sha256 of a file or URL.
 	Digest string
@@ -68,6 +83,8 @@ func ParseRef(s string) (Ref, error) {
 			return bad("control characters and broken UTF-8 are not allowed")
 		}
 	}
+	before, rest, _ := strings.Cut(s, ":")
+	scheme := Kind(before)
 	switch {
 	case strings.HasPrefix(s, "file:"):
 		location, digest, ok := cutDigest(strings.TrimPrefix(s, "file:"))
@@ -90,12 +107,11 @@ func ParseRef(s string) (Ref, error) {
 		return Ref{Kind: KindHTTPS, Location: location, Digest: digest}, nil
 	case strings.HasPrefix(s, "http:"):
 		return bad("plain http is not used, only https")
-	case strings.HasPrefix(s, "lxd:"):
-		alias := strings.TrimPrefix(s, "lxd:")
-		if !aliasPattern.MatchString(alias) {
-			return bad("lxd: must be followed by an alias")
+	case scheme.own():
+		if !aliasPattern.MatchString(rest) {
+			return bad(string(scheme) + ": must be followed by an alias")
 		}
-		return Ref{Kind: KindLXD, Location: alias}, nil
+		return Ref{Kind: scheme, Location: rest}, nil
 	case strings.HasPrefix(s, "simplestreams:"):
 		server, name, _ := strings.Cut(strings.TrimPrefix(s, "simplestreams:"), "/")
 		if !serverPattern.MatchString(server) || !aliasPattern.MatchString(name) {
@@ -105,18 +121,18 @@ func ParseRef(s string) (Ref, error) {
 	case namePattern.MatchString(s):
 		return Ref{Kind: KindName, Name: s}, nil
 	}
-	return bad("it must be os/release[/variant], or begin with file:, https:, lxd: or simplestreams:")
+	return bad("it must be os/release[/variant], or begin with file:, https:, lxd:, incus: or simplestreams:")
 }
 
-// String is the reference as it was written.
+// String returns the reference as it was written.
 func (r Ref) String() string {
 	switch r.Kind {
 	case KindFile:
 		return "file:" + r.Location + "#sha256=" + r.Digest
 	case KindHTTPS:
 		return r.Location + "#sha256=" + r.Digest
-	case KindLXD:
-		return "lxd:" + r.Location
+	case KindLXD, KindIncus:
+		return string(r.Kind) + ":" + r.Location
 	case KindSimplestreams:
 		return "simplestreams:" + r.Server + "/" + r.Name
 	default:
@@ -124,14 +140,16 @@ func (r Ref) String() string {
 	}
 }
 
-// cutDigest splits #sha256=HEX off the end.
+// cutDigest splits #sha256=HEX off the end of s. ok is false if s has no such
+// end.
 func cutDigest(s string) (location, digest string, ok bool) {
 	location, fragment, _ := strings.Cut(s, "#")
 	digest, found := strings.CutPrefix(fragment, "sha256=")
 	return location, digest, found && digestPattern.MatchString(digest)
 }
 
-// clip keeps a hostile reference from filling a log.
+// clip shortens a text to about 100 bytes, so that a hostile reference cannot
+// fill a log.
 func clip(s string) string {
 	if len(s) > 100 {
 		return strings.ToValidUTF8(s[:100], "") + "…"

@@ -1,28 +1,28 @@
-package images_test
+package images
 
 import (
 	"strings"
 	"testing"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 )
 
 var digest = strings.Repeat("0a", 32)
 
 func TestParseRef(t *testing.T) {
-	for in, want := range map[string]images.Ref{
-		"debian/12":                            {Kind: images.KindName, Name: "debian/12"},
-		"debian/12/slim":                       {Kind: images.KindName, Name: "debian/12/slim"},
-		"busybox/1":                            {Kind: images.KindName, Name: "busybox/1"},
-		"file:/srv/a b.tar#sha256=" + digest:   {Kind: images.KindFile, Location: "/srv/a b.tar", Digest: digest},
-		"https://h:1/x.tar#sha256=" + digest:   {Kind: images.KindHTTPS, Location: "https://h:1/x.tar", Digest: digest},
-		"https://h/x?a=b#sha256=" + digest:     {Kind: images.KindHTTPS, Location: "https://h/x?a=b", Digest: digest},
-		"lxd:my-image":                         {Kind: images.KindLXD, Location: "my-image"},
-		"lxd:images:debian/12":                 {Kind: images.KindLXD, Location: "images:debian/12"},
-		"simplestreams:public/debian/12/cloud": {Kind: images.KindSimplestreams, Server: "public", Name: "debian/12/cloud"},
+	for in, want := range map[string]Ref{
+		"debian/12":                            {Kind: KindName, Name: "debian/12"},
+		"debian/12/slim":                       {Kind: KindName, Name: "debian/12/slim"},
+		"busybox/1":                            {Kind: KindName, Name: "busybox/1"},
+		"file:/srv/a b.tar#sha256=" + digest:   {Kind: KindFile, Location: "/srv/a b.tar", Digest: digest},
+		"https://h:1/x.tar#sha256=" + digest:   {Kind: KindHTTPS, Location: "https://h:1/x.tar", Digest: digest},
+		"https://h/x?a=b#sha256=" + digest:     {Kind: KindHTTPS, Location: "https://h/x?a=b", Digest: digest},
+		"lxd:my-image":                         {Kind: KindLXD, Location: "my-image"},
+		"incus:my-image":                       {Kind: KindIncus, Location: "my-image"},
+		"lxd:images:debian/12":                 {Kind: KindLXD, Location: "images:debian/12"},
+		"simplestreams:public/debian/12/cloud": {Kind: KindSimplestreams, Server: "public", Name: "debian/12/cloud"},
 	} {
-		got, err := images.ParseRef(in)
+		got, err := ParseRef(in)
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", in, got, err, want)
 		}
@@ -41,7 +41,7 @@ func TestBadReferencesAreInvalid(t *testing.T) {
 		"http://h/x#sha256=" + digest, "lxd:", "lxd:-x", "lxd:a b", "simplestreams:debian", "simplestreams:A/debian/12", "simplestreams:a/",
 		"ftp://x", "a/\x00", "a/" + strings.Repeat("b", 3000),
 	} {
-		if got, err := images.ParseRef(in); !fault.Is(err, fault.Invalid) {
+		if got, err := ParseRef(in); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%.60q: got %+v, %v", in, got, err)
 		}
 	}
@@ -52,14 +52,14 @@ func FuzzParseRef(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		r, err := images.ParseRef(in)
+		r, err := ParseRef(in)
 		if err != nil {
 			if !fault.Is(err, fault.Invalid) {
 				t.Fatalf("%q: %v", in, err)
 			}
 			return
 		}
-		again, err := images.ParseRef(r.String())
+		again, err := ParseRef(r.String())
 		if err != nil || again != r || r.String() != in {
 			t.Fatalf("%q is written %q and read as %+v, %v", in, r, again, err)
 		}

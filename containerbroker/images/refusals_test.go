@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"archive/tar"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 )
 
@@ -15,7 +14,7 @@ import (
 func TestOtherArchitecturesAreRefused(t *testing.T) {
 	for arch, good := range map[string]bool{"amd64": true, "x86_64": true, "arm64": false, "aarch64": false, "i686": false} {
 		data := pack(t, []file{{name: "metadata.yaml", body: "architecture: " + arch + "\n"}, {name: "rootfs/", kind: tar.TypeDir}})
-		err := images.Scan(t.Context(), bytes.NewReader(data), int64(len(data)), images.Expect{Part: images.PartUnified, Arch: "amd64"})
+		err := scanFile(t.Context(), bytes.NewReader(data), int64(len(data)), Expect{Part: partUnified, Arch: "amd64"})
 		switch {
 		case good && err != nil:
 			t.Errorf("%s: %v", arch, err)
@@ -29,8 +28,8 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 func TestErrorsOfASourceAreWholeSentences(t *testing.T) {
 	c := open(t, nil)
 	for want, err := range map[string]error{
-		"cannot build image nope/9: this host can build only debian/11":                     second(c.Build(t.Context(), "nope/9", images.FormatLXD, nil)),
-		"cannot build image busybox/1: this host makes no disk of busybox/1 for KVM guests": second(c.Build(t.Context(), "busybox/1", images.FormatDisk, nil)),
+		"cannot build image nope/9: this host can build only debian/11":                     second(c.Build(t.Context(), "nope/9", FormatLXD, nil)),
+		"cannot build image busybox/1: this host makes no disk of busybox/1 for KVM guests": second(c.Build(t.Context(), "busybox/1", FormatDisk, nil)),
 		"cannot import the image: this host has no file /no/such":                           second(c.Import(t.Context(), "/no/such", "a/1", "", nil)),
 		"cannot import the image: this host has no file /no/where":                          second(c.Import(t.Context(), "/no/where", "", "", nil)),
 	} {
@@ -40,4 +39,4 @@ func TestErrorsOfASourceAreWholeSentences(t *testing.T) {
 	}
 }
 
-func second(_ images.Artifact, err error) error { return err }
+func second(_ Artifact, err error) error { return err }

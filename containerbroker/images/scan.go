@@ -12,16 +12,17 @@ import (
 
 // The bounds of accepted images.
 const (
-	// MaxSize is the largest image file in bytes.
-	MaxSize = 8 << 30
-	// MaxUnpacked is the most that an image may hold unpacked, in bytes.
-	MaxUnpacked = 32 << 30
-	// MaxEntries is the largest number of files, directories, links and nodes
+	// maxImageSize is the largest image file in bytes.
+	maxImageSize = 8 << 30
+	// maxUnpacked is the largest unpacked size of an image, in bytes.
+	maxUnpacked = 32 << 30
+	// maxEntries is the largest number of files, directories, links and nodes
 	// in an image.
-	MaxEntries = 500_000
-	// MaxRatio is the largest ratio of unpacked to packed size.
-	MaxRatio = 100
-	// ratioGrace lets small archives of mostly zeros pass: tar itself pads.
+	maxEntries = 500_000
+	// maxRatio is the largest ratio of unpacked to packed size.
+	maxRatio = 100
+	// ratioGrace is how many unpacked bytes maxRatio does not limit, because
+	// tar pads small archives with zeros.
 	ratioGrace = 4 << 20
 	// maxNames bounds the memory for the names in an archive, in bytes.
 	maxNames = 64 << 20
@@ -30,12 +31,12 @@ const (
 // Part is the role of a file in an image.
 type Part string
 
-// The parts.
+// The parts of images.
 const (
-	PartUnified  Part = "unified"  // tar with metadata.yaml and rootfs/
-	PartMetadata Part = "metadata" // tar with metadata.yaml, without rootfs/
-	PartRootfs   Part = "rootfs"   // squashfs
-	PartDisk     Part = "disk"     // qcow2, or raw with a boot sector
+	partUnified  Part = "unified"  // tar with metadata.yaml and rootfs/
+	partMetadata Part = "metadata" // tar with metadata.yaml, without rootfs/
+	partRootfs   Part = "rootfs"   // squashfs
+	partDisk     Part = "disk"     // qcow2, or raw with a boot sector
 )
 
 // Expect holds the requirements that a scan checks.
@@ -45,21 +46,21 @@ type Expect struct {
 	Arch string
 }
 
-// Scan reads a whole image file, without writing or running anything. It
+// scanFile reads a whole image file, without writing or running anything. It
 // refuses images that could reach beyond their instance or exhaust the host.
-// Every refusal is fault.Invalid and says why. Scan runs in the calling
-// process; its memory and the bytes read are bounded.
-func Scan(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
-	if size > MaxSize {
+// Every refusal is fault.Invalid and says why. The scan's memory and the number
+// of bytes that it reads are bounded.
+func scanFile(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
+	if size > maxImageSize {
 		return refuse("it has %d bytes, more than 8 GiB", size)
 	}
 	var err error
 	switch expect.Part {
-	case PartUnified, PartMetadata:
+	case partUnified, partMetadata:
 		err = scanTar(ctx, r, size, expect)
-	case PartRootfs:
+	case partRootfs:
 		err = scanSquashfs(ctx, r, size)
-	case PartDisk:
+	case partDisk:
 		err = scanDisk(r, size)
 	default:
 		err = refuse("its expected format %q is unknown", expect.Part)
@@ -82,8 +83,8 @@ type budget struct {
 func (b *budget) entry(name string) error {
 	b.entries++
 	b.names += int64(len(name))
-	if b.entries > MaxEntries {
-		return refuse("it has more than %d entries", MaxEntries)
+	if b.entries > maxEntries {
+		return refuse("it has more than %d entries", maxEntries)
 	}
 	if b.names > maxNames {
 		return refuse("its names are longer than %d MiB together", maxNames>>20)
@@ -96,19 +97,20 @@ func (b *budget) grow(n int64) error {
 		return refuse("it has an impossible size")
 	}
 	b.bytes += n
-	if b.bytes > MaxUnpacked {
-		return refuse("it unpacks to more than %d GiB", MaxUnpacked>>30)
+	if b.bytes > maxUnpacked {
+		return refuse("it unpacks to more than %d GiB", maxUnpacked>>30)
 	}
-	if b.bytes > b.packed*MaxRatio+ratioGrace {
-		return refuse("it unpacks to more than %d times its size", MaxRatio)
+	if b.bytes > b.packed*maxRatio+ratioGrace {
+		return refuse("it unpacks to more than %d times its size", maxRatio)
 	}
 	return nil
 }
 
 var qcow2Magic = []byte("QFI\xfb")
 
-// scanDisk checks a qcow2 header: the disk must not refer to another file. The
-// layout is that of QEMU's docs/interop/qcow2.txt.
+// scanDisk checks a qcow2 header, mainly so that the disk cannot refer to
+// another file. QEMU's docs/interop/qcow2.txt has the layout. If the disk is
+// not qcow2, it must be raw.
 func scanDisk(r io.ReaderAt, size int64) error {
 	head := make([]byte, 104)
 	if _, err := r.ReadAt(head, 0); err != nil && (err != io.EOF || size < 72) {
@@ -138,8 +140,8 @@ func scanDisk(r io.ReaderAt, size int64) error {
 		return refuse("the disk has %d snapshots", n)
 	}
 	if version == 3 {
-		// Bit 2 is an external data file; 0 dirty, 1 corrupt, 3 compression
-		// type, 4 extended entries.
+		// Bits 3 (compression type) and 4 (extended entries) are accepted. Bit
+		// 0 means dirty, 1 corrupt and 2 an external data file.
 		if features := be.Uint64(head[72:]); features&^uint64(1<<3|1<<4) != 0 {
 			return refuse("the disk has the incompatible features %#x (an external data file, or damage)", features)
 		}
@@ -147,14 +149,14 @@ func scanDisk(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// foreignDisks are the magic bytes of disk formats that can refer to other
-// files or that images never use.
+// foreignDisks maps the magic bytes of refused disk formats to their names.
+// They can refer to other files, or images never use them.
 var foreignDisks = map[string]string{
 	"KDMV": "VMDK", "COWD": "VMDK", "# Di": "VMDK", "cone": "VHD", "vhdx": "VHDX", "<<< ": "VDI", "QED\x00": "QED", "LUKS": "LUKS",
 }
 
-// scanRaw accepts a raw disk with a boot sector. Drivers attach it as raw only,
-// so that no content of it can name another file.
+// scanRaw accepts a raw disk with a boot sector. Its content cannot refer to
+// another file, because drivers always read the disk as raw.
 func scanRaw(r io.ReaderAt, head []byte) error {
 	if name := foreignDisks[string(head[:4])]; name != "" {
 		return refuse("it is a %s disk, neither qcow2 nor raw", name)

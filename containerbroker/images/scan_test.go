@@ -1,4 +1,4 @@
-package images_test
+package images
 
 import (
 	"archive/tar"
@@ -11,13 +11,12 @@ import (
 
 	"github.com/ulikunitz/xz"
 
-	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 )
 
-func scan(t testing.TB, data []byte, part images.Part) error {
+func scan(t testing.TB, data []byte, part Part) error {
 	t.Helper()
-	return images.Scan(t.Context(), bytes.NewReader(data), int64(len(data)), images.Expect{Part: part, Arch: "amd64"})
+	return scanFile(t.Context(), bytes.NewReader(data), int64(len(data)), Expect{Part: part, Arch: "amd64"})
 }
 
 func TestValidArchivesAreAccepted(t *testing.T) {
@@ -33,22 +32,22 @@ func TestValidArchivesAreAccepted(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		data []byte
-		part images.Part
+		part Part
 	}{
-		"tar":             {plain, images.PartUnified},
-		"tar.gz":          {gz(t, plain), images.PartUnified},
-		"tar.zst":         {zst(t, plain), images.PartUnified},
-		"tar.xz":          {xzip(t, plain, xz.WriterConfig{}), images.PartUnified},
-		"xz, small block": {xzip(t, pack(t, with(long...)), xz.WriterConfig{BlockSize: 100_000}), images.PartUnified},
-		"xz, crc32":       {xzip(t, plain, xz.WriterConfig{CheckSum: xz.CRC32}), images.PartUnified},
-		"xz, sha256":      {xzip(t, plain, xz.WriterConfig{CheckSum: xz.SHA256}), images.PartUnified},
-		"dotted names":    {pack(t, append([]file{{name: "./", kind: tar.TypeDir}}, dotted...)), images.PartUnified},
-		"no templates":    {pack(t, []file{{name: "metadata.yaml", body: "architecture: amd64\n"}, {name: "rootfs/", kind: tar.TypeDir}}), images.PartUnified},
-		"a condition":     {pack(t, with(file{name: "templates/hostname.tpl", body: condition})), images.PartUnified},
-		"metadata":        {pack(t, good()[:3]), images.PartMetadata},
-		"squashfs":        {squash{}.bytes(goodRoot()), images.PartRootfs},
-		"qcow2":           {qcow2(nil), images.PartDisk},
-		"qcow2, v2":       {qcow2(func(h []byte) { h[7] = 2 })[:72], images.PartDisk},
+		"tar":             {plain, partUnified},
+		"tar.gz":          {gz(t, plain), partUnified},
+		"tar.zst":         {zst(t, plain), partUnified},
+		"tar.xz":          {xzip(t, plain, xz.WriterConfig{}), partUnified},
+		"xz, small block": {xzip(t, pack(t, with(long...)), xz.WriterConfig{BlockSize: 100_000}), partUnified},
+		"xz, crc32":       {xzip(t, plain, xz.WriterConfig{CheckSum: xz.CRC32}), partUnified},
+		"xz, sha256":      {xzip(t, plain, xz.WriterConfig{CheckSum: xz.SHA256}), partUnified},
+		"dotted names":    {pack(t, append([]file{{name: "./", kind: tar.TypeDir}}, dotted...)), partUnified},
+		"no templates":    {pack(t, []file{{name: "metadata.yaml", body: "architecture: amd64\n"}, {name: "rootfs/", kind: tar.TypeDir}}), partUnified},
+		"a condition":     {pack(t, with(file{name: "templates/hostname.tpl", body: condition})), partUnified},
+		"metadata":        {pack(t, good()[:3]), partMetadata},
+		"squashfs":        {squash{}.bytes(goodRoot()), partRootfs},
+		"qcow2":           {qcow2(nil), partDisk},
+		"qcow2, v2":       {qcow2(func(h []byte) { h[7] = 2 })[:72], partDisk},
 	} {
 		if err := scan(t, c.data, c.part); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -82,7 +81,7 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		data []byte
-		part images.Part
+		part Part
 		why  string
 	}{
 		{"empty", nil, "", "not a tar"},
@@ -110,7 +109,7 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 		{"rootfs is a link", pack(t, append(good()[:3], file{name: "rootfs", kind: tar.TypeSymlink, link: "/"})), "", "must be of type"},
 		{"rootfs is a file", pack(t, append(good()[:3], file{name: "rootfs", body: "x"})), "", "must be of type"},
 		{"rootfs link after use", pack(t, with(file{name: "rootfs/bin", kind: tar.TypeSymlink, link: "/"})), "", "twice"},
-		{"rootfs in metadata", pack(t, good()), images.PartMetadata, "is not allowed in it"},
+		{"rootfs in metadata", pack(t, good()), partMetadata, "is not allowed in it"},
 		{"templates is a link", pack(t, with(file{name: "templates/", kind: tar.TypeSymlink, link: "/etc"})), "", "must be of type"},
 		{"template is a link", pack(t, with(file{name: "templates/hostname.tpl", kind: tar.TypeSymlink, link: "/etc/shadow"})), "", "not a regular file"},
 		{"template in a folder", pack(t, with(file{name: "templates/a/b.tpl", body: "x"})), "", "not allowed"},
@@ -156,42 +155,42 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 		{"bomb in zstd", zst(t, pack(t, with(file{name: "rootfs/x", body: strings.Repeat("\x00", 8<<20)}))), "", "times its size"},
 		{"xz with a huge window", hugeWindow, "", "too much memory"},
 
-		{"squashfs, short", []byte("hsqs"), images.PartRootfs, "too short"},
-		{"squashfs, a tar", pack(t, good()), images.PartRootfs, "not a squashfs"},
-		{"squashfs, version", patched(func(h []byte) { le.PutUint16(h[28:], 3) }), images.PartRootfs, "version"},
-		{"squashfs, entries", patched(func(h []byte) { le.PutUint32(h[4:], 1<<30) }), images.PartRootfs, "entries"},
-		{"squashfs, block size", patched(func(h []byte) { le.PutUint32(h[12:], 3) }), images.PartRootfs, "block size"},
-		{"squashfs, longer than the file", patched(func(h []byte) { le.PutUint64(h[40:], 1<<40) }), images.PartRootfs, "claims"},
-		{"squashfs, compression", patched(func(h []byte) { le.PutUint16(h[20:], 5) }), images.PartRootfs, "compression"},
-		{"squashfs, table outside", patched(func(h []byte) { le.PutUint64(h[72:], 1<<40) }), images.PartRootfs, "outside the file"},
-		{"squashfs, root outside", patched(func(h []byte) { le.PutUint64(h[32:], 1<<40) }), images.PartRootfs, "points outside"},
-		{"squashfs, tail", append(squash{}.bytes(goodRoot()), make([]byte, 2<<20)...), images.PartRootfs, "follows the end"},
-		{"squashfs, parent", badRoot(reg("..", 1)), images.PartRootfs, `name ".."`},
-		{"squashfs, slash", badRoot(reg("a/b", 1)), images.PartRootfs, `name "a/b"`},
-		{"squashfs, NUL", badRoot(reg("a\x00b", 1)), images.PartRootfs, "has the name"},
-		{"squashfs, link before a folder", badRoot(node{name: "a", kind: 3, size: 5}, dir("a", reg("x", 1))), images.PartRootfs, "doubled"},
-		{"squashfs, out of order", badRoot(reg("b", 1), reg("a", 1)), images.PartRootfs, "out of order"},
-		{"squashfs, folder in itself", badRoot(node{name: "a", kind: 1, loop: true}), images.PartRootfs, "two places"},
-		{"squashfs, entry of another type", badRoot(node{name: "a", kind: 2, inode: 3, size: 4}), images.PartRootfs, "its entry of type"},
-		{"squashfs, unknown type", badRoot(node{name: "a", kind: 9, inode: 9}), images.PartRootfs, "unknown type"},
-		{"squashfs, huge file", badRoot(reg("a", 1<<50)), images.PartRootfs, "unpacks to more"},
-		{"squashfs, negative file", badRoot(reg("a", 1<<63)), images.PartRootfs, "impossible size"},
-		{"squashfs, ratio", badRoot(reg("a", 1<<30)), images.PartRootfs, "times its size"},
-		{"squashfs, long link", badRoot(node{name: "a", kind: 3, size: 1 << 20}), images.PartRootfs, "bytes long"},
+		{"squashfs, short", []byte("hsqs"), partRootfs, "too short"},
+		{"squashfs, a tar", pack(t, good()), partRootfs, "not a squashfs"},
+		{"squashfs, version", patched(func(h []byte) { le.PutUint16(h[28:], 3) }), partRootfs, "version"},
+		{"squashfs, entries", patched(func(h []byte) { le.PutUint32(h[4:], 1<<30) }), partRootfs, "entries"},
+		{"squashfs, block size", patched(func(h []byte) { le.PutUint32(h[12:], 3) }), partRootfs, "block size"},
+		{"squashfs, longer than the file", patched(func(h []byte) { le.PutUint64(h[40:], 1<<40) }), partRootfs, "claims"},
+		{"squashfs, compression", patched(func(h []byte) { le.PutUint16(h[20:], 5) }), partRootfs, "compression"},
+		{"squashfs, table outside", patched(func(h []byte) { le.PutUint64(h[72:], 1<<40) }), partRootfs, "outside the file"},
+		{"squashfs, root outside", patched(func(h []byte) { le.PutUint64(h[32:], 1<<40) }), partRootfs, "points outside"},
+		{"squashfs, tail", append(squash{}.bytes(goodRoot()), make([]byte, 2<<20)...), partRootfs, "follows the end"},
+		{"squashfs, parent", badRoot(reg("..", 1)), partRootfs, `name ".."`},
+		{"squashfs, slash", badRoot(reg("a/b", 1)), partRootfs, `name "a/b"`},
+		{"squashfs, NUL", badRoot(reg("a\x00b", 1)), partRootfs, "has the name"},
+		{"squashfs, link before a folder", badRoot(node{name: "a", kind: 3, size: 5}, dir("a", reg("x", 1))), partRootfs, "doubled"},
+		{"squashfs, out of order", badRoot(reg("b", 1), reg("a", 1)), partRootfs, "out of order"},
+		{"squashfs, folder in itself", badRoot(node{name: "a", kind: 1, loop: true}), partRootfs, "two places"},
+		{"squashfs, entry of another type", badRoot(node{name: "a", kind: 2, inode: 3, size: 4}), partRootfs, "its entry of type"},
+		{"squashfs, unknown type", badRoot(node{name: "a", kind: 9, inode: 9}), partRootfs, "unknown type"},
+		{"squashfs, huge file", badRoot(reg("a", 1<<50)), partRootfs, "unpacks to more"},
+		{"squashfs, negative file", badRoot(reg("a", 1<<63)), partRootfs, "impossible size"},
+		{"squashfs, ratio", badRoot(reg("a", 1<<30)), partRootfs, "times its size"},
+		{"squashfs, long link", badRoot(node{name: "a", kind: 3, size: 1 << 20}), partRootfs, "bytes long"},
 
-		{"qcow2, a tar", pack(t, good()), images.PartDisk, "neither a qcow2"},
-		{"qcow2, short", qcow2(nil)[:20], images.PartDisk, "too short"},
-		{"qcow2, version", qcow2(func(h []byte) { h[7] = 9 }), images.PartDisk, "version"},
-		{"qcow2, backing file", qcow2(func(h []byte) { h[15] = 104 }), images.PartDisk, "backing file"},
-		{"qcow2, data file", qcow2(func(h []byte) { h[79] = 4 }), images.PartDisk, "incompatible"},
-		{"qcow2, encrypted", qcow2(func(h []byte) { h[35] = 2 }), images.PartDisk, "encrypted"},
-		{"qcow2, snapshots", qcow2(func(h []byte) { h[63] = 65 }), images.PartDisk, "snapshots"},
-		{"qcow2, clusters", qcow2(func(h []byte) { h[23] = 60 }), images.PartDisk, "cluster"},
-		{"qcow2, size", qcow2(func(h []byte) { h[24] = 0x7f }), images.PartDisk, "claims"},
+		{"qcow2, a tar", pack(t, good()), partDisk, "neither a qcow2"},
+		{"qcow2, short", qcow2(nil)[:20], partDisk, "too short"},
+		{"qcow2, version", qcow2(func(h []byte) { h[7] = 9 }), partDisk, "version"},
+		{"qcow2, backing file", qcow2(func(h []byte) { h[15] = 104 }), partDisk, "backing file"},
+		{"qcow2, data file", qcow2(func(h []byte) { h[79] = 4 }), partDisk, "incompatible"},
+		{"qcow2, encrypted", qcow2(func(h []byte) { h[35] = 2 }), partDisk, "encrypted"},
+		{"qcow2, snapshots", qcow2(func(h []byte) { h[63] = 65 }), partDisk, "snapshots"},
+		{"qcow2, clusters", qcow2(func(h []byte) { h[23] = 60 }), partDisk, "cluster"},
+		{"qcow2, size", qcow2(func(h []byte) { h[24] = 0x7f }), partDisk, "claims"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.part == "" {
-				c.part = images.PartUnified
+				c.part = partUnified
 			}
 			err := scan(t, c.data, c.part)
 			if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), "refused") {
@@ -199,11 +198,11 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	all := int64(images.MaxEntries+2) * 512
-	if err := images.Scan(t.Context(), manyFiles{}, all, images.Expect{Part: images.PartUnified}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "entries") {
+	all := int64(maxEntries+2) * 512
+	if err := scanFile(t.Context(), manyFiles{}, all, Expect{Part: partUnified}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "entries") {
 		t.Errorf("too many entries: %v", err)
 	}
-	if err := images.Scan(t.Context(), bytes.NewReader(nil), images.MaxSize+1, images.Expect{Part: images.PartUnified}); !fault.Is(err, fault.Invalid) {
+	if err := scanFile(t.Context(), bytes.NewReader(nil), maxImageSize+1, Expect{Part: partUnified}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a file of more than 8 GiB: %v", err)
 	}
 }
@@ -213,7 +212,7 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 func TestHostileMetadataIsCheap(t *testing.T) {
 	for _, unit := range []string{"[", "{", "- ", "? ", "[{", "a: "} {
 		start := time.Now()
-		err := scan(t, pack(t, meta(strings.Repeat(unit, 64<<10/len(unit)))), images.PartUnified)
+		err := scan(t, pack(t, meta(strings.Repeat(unit, 64<<10/len(unit)))), partUnified)
 		if !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: got %v", unit, err)
 		}
@@ -299,7 +298,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Add(squash{}.bytes(goodRoot()), byte(2))
 	f.Add(qcow2(nil), byte(3))
-	parts := []images.Part{images.PartUnified, images.PartMetadata, images.PartRootfs, images.PartDisk}
+	parts := []Part{partUnified, partMetadata, partRootfs, partDisk}
 	f.Fuzz(func(t *testing.T, data []byte, part byte) {
 		// Every input ends the scan, and each refusal has the right kind.
 		if err := scan(t, data, parts[int(part)%len(parts)]); err != nil && !fault.Is(err, fault.Invalid) {

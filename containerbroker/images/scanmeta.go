@@ -30,11 +30,11 @@ type template struct {
 
 var (
 	tplPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}\.tpl$`)
-	// tplTag finds the statements of LXD's template language. tplAllowed leaves
-	// out statements that read files or loop.
+	// tplTag finds the statements of LXD's template language. tplAllowed are
+	// the accepted statements. They neither read files nor loop.
 	tplTag     = regexp.MustCompile(`\{%[-+]?\s*([A-Za-z_]*)`)
 	tplAllowed = []string{"if", "elif", "else", "endif"}
-	// templateTargets are the files that an image may have LXD write.
+	// templateTargets are the files that an image is allowed to let LXD write.
 	templateTargets = []string{
 		"/etc/hostname", "/etc/hosts", "/etc/network/interfaces",
 		"/var/lib/cloud/seed/nocloud-net/meta-data", "/var/lib/cloud/seed/nocloud-net/user-data",
@@ -78,7 +78,8 @@ func (w *tarWalk) takeTemplate(h *tar.Header, name string, body io.Reader) error
 	return nil
 }
 
-// document reads a small regular file.
+// document returns the content of a regular file of at most maxDocument bytes,
+// and refuses any other file.
 func document(h *tar.Header, name string, body io.Reader) ([]byte, error) {
 	if h.Typeflag != tar.TypeReg {
 		return nil, refuse("%q is not a regular file", name)
@@ -89,8 +90,8 @@ func document(h *tar.Header, name string, body io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(body, maxDocument))
 }
 
-// parseMetadata parses metadata.yaml strictly: known keys, each once, and no
-// content that a second parser could read differently.
+// parseMetadata parses metadata.yaml strictly. It refuses unknown and repeated
+// keys, and content that another parser could read differently.
 func parseMetadata(data []byte) (*metadata, error) {
 	var m metadata
 	if err := strictyaml.Unmarshal(data, &m); err != nil {
@@ -117,7 +118,7 @@ func (w *tarWalk) finish() error {
 	if w.metadata == nil {
 		return refuse("it has no metadata.yaml")
 	}
-	if w.expect.Part == PartUnified && w.seen["rootfs"] == 0 {
+	if w.expect.Part == partUnified && w.seen["rootfs"] == 0 {
 		return refuse("it has no rootfs")
 	}
 	for target, t := range w.metadata.Templates {

@@ -26,7 +26,8 @@ const (
 	maxPath = 4096
 )
 
-// The kinds of inode; the extended kinds are 7 higher.
+// The kinds of inode. There are squashKinds basic kinds. The number of an
+// extended kind is the basic kind's number plus squashKinds.
 const (
 	squashDir     = 1
 	squashFile    = 2
@@ -47,7 +48,7 @@ type squashWalk struct {
 // squashFolder is a directory still to be read.
 type squashFolder struct {
 	block, offset, size int64
-	path                int // bytes of its path
+	path                int // length of its path in bytes
 }
 
 func scanSquashfs(ctx context.Context, r io.ReaderAt, size int64) error {
@@ -94,8 +95,8 @@ func readSuperblock(r io.ReaderAt, size int64) (superblock, error) {
 	switch {
 	case sb.Major != 4 || sb.Minor != 0:
 		return sb, refuse("its squashfs version is %d.%d, not 4.0", sb.Major, sb.Minor)
-	case sb.Inodes == 0 || sb.Inodes > MaxEntries:
-		return sb, refuse("it has %d entries, not 1 to %d", sb.Inodes, MaxEntries)
+	case sb.Inodes == 0 || sb.Inodes > maxEntries:
+		return sb, refuse("it has %d entries, not 1 to %d", sb.Inodes, maxEntries)
 	case bits.OnesCount32(sb.BlockSize) != 1 || sb.BlockSize < 4<<10 || sb.BlockSize > 1<<20 || sb.BlockLog > 20 || 1<<sb.BlockLog != sb.BlockSize:
 		return sb, refuse("its block size is %d", sb.BlockSize)
 	case sb.Used < superblockSize || sb.Used > uint64(size): //nolint:gosec // a size is not negative
@@ -111,8 +112,8 @@ func readSuperblock(r io.ReaderAt, size int64) (superblock, error) {
 	return sb, nil
 }
 
-// inode checks an inode, whose entry has the given kind, and appends a
-// directory to w.todo.
+// inode checks the inode at ref, whose directory entry has the given kind and a
+// path of the given length. If it is a directory, inode appends it to w.todo.
 func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 	if w.seen[ref] {
 		if kind == squashDir {
@@ -170,7 +171,7 @@ func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 
 // folder reads the entries of a directory.
 func (w *squashWalk) folder(f squashFolder) error {
-	// Sizes count three bytes for . and .., which are not stored.
+	// The size includes three bytes for . and .., which are not stored.
 	left := f.size - 3
 	in := w.blocks.at(int64(w.sb.DirTable)+f.block, f.offset) //nolint:gosec // checked against size
 	le := binary.LittleEndian
@@ -214,8 +215,8 @@ func (w *squashWalk) folder(f squashFolder) error {
 	return nil
 }
 
-// name checks an entry's name and its order after the last name. Sorted entries
-// contain no name twice, and so no link with the name of a directory.
+// name checks an entry's name and that it sorts after the last name. So no name
+// occurs twice, and no link has the same name as a directory.
 func (w *squashWalk) name(name, last string, path int) error {
 	if err := w.entry(name); err != nil {
 		return err

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// maxWindow bounds a decompressor's memory in bytes; zstd -19 --long=27 and
-	// xz -9 need no more.
+	// maxWindow bounds a decompressor's memory, in bytes. It is enough for zstd
+	// -19 --long=27 and xz -9.
 	maxWindow = 128 << 20
 	// maxDocument bounds metadata.yaml and each template, in bytes.
 	maxDocument = 64 << 10
 	maxTemplate = 64
 )
 
-// unpack returns the tar stream in r; it detects the compression by magic
-// bytes.
+// unpack returns the tar stream in r, and a function to call at its end. It
+// detects the compression by magic bytes.
 func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
 	head := make([]byte, 512)
 	n, err := r.ReadAt(head, 0)
@@ -55,7 +55,8 @@ func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
 	return nil, nil, refuse("it is not a tar, tar.gz, tar.xz or tar.zst")
 }
 
-// counting adds every unpacked byte to the budget.
+// counting is a reader that adds every unpacked byte to the budget. It stops
+// when the context ends.
 type counting struct {
 	ctx    context.Context
 	r      io.Reader
@@ -106,7 +107,8 @@ func scanTar(ctx context.Context, r io.ReaderAt, size int64, expect Expect) erro
 			return clean(err, "its tar is damaged")
 		}
 	}
-	// Some unpackers would also read a second archive after the first.
+	// Refuse data after the archive, because some unpackers would also read a
+	// second archive there.
 	if err := onlyZeros(in); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -132,7 +134,7 @@ func onlyZeros(r io.Reader) error {
 	}
 }
 
-// take checks an entry.
+// take checks an entry of the archive.
 func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
@@ -141,11 +143,10 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	if err := w.entry(name); err != nil {
 		return err
 	}
-	if h.Size < 0 || h.Size > MaxUnpacked {
+	if h.Size < 0 || h.Size > maxUnpacked {
 		return refuse("%q claims %d bytes", clip(name), h.Size)
 	}
-	// A sparse file is tiny in the archive and can fill the disk, or the next
-	// archive.
+	// Refuse sparse files, which are tiny in the archive but can fill the disk.
 	if h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" {
 		return refuse("%q is a sparse file", clip(name))
 	}
@@ -167,15 +168,16 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 		return w.mustBe(h, name, tar.TypeDir)
 	case top == "templates":
 		return w.takeTemplate(h, rest, body)
-	case name == "rootfs" && w.expect.Part == PartUnified:
+	case name == "rootfs" && w.expect.Part == partUnified:
 		return w.mustBe(h, name, tar.TypeDir)
-	case top == "rootfs" && w.expect.Part == PartUnified:
+	case top == "rootfs" && w.expect.Part == partUnified:
 		return w.takeRootfs(h, name)
 	}
 	return refuse("%q is not allowed in it", clip(name))
 }
 
-// cleanName refuses names that readers could resolve to different places.
+// cleanName returns the name in its shortest form. It refuses names that
+// different programs could resolve to different places.
 func cleanName(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", refuse("an entry has an empty or broken name")
@@ -194,8 +196,8 @@ func cleanName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// throughLink refuses an entry below a link or file of the same archive:
-// unpacking it could write anywhere.
+// throughLink refuses an entry below a link or file of the same archive,
+// because unpacking such an entry could write anywhere.
 func (w *tarWalk) throughLink(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if kind, ok := w.seen[dir]; ok && kind != tar.TypeDir {
@@ -212,8 +214,9 @@ func (w *tarWalk) mustBe(h *tar.Header, name string, kind byte) error {
 	return nil
 }
 
-// takeRootfs accepts every kind of file that a system needs; only a hard link
-// could point out of the rootfs.
+// takeRootfs accepts every type of file that a system needs. It checks the
+// targets of hard links, because only these could lead out of the rootfs when
+// the archive is unpacked.
 func (w *tarWalk) takeRootfs(h *tar.Header, name string) error {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:

@@ -12,12 +12,13 @@ import (
 
 // xzReader unpacks an .xz file with a single stream (xz-file-format.txt 1.2).
 // The library's own reader allocates as much memory as a block asks for, up to
-// 4 GiB; xzReader refuses blocks above maxWindow. It skips the checksums of the
-// unpacked data, because the file's sha256 was compared before.
+// 4 GiB. xzReader refuses blocks that need more than maxWindow. It does not
+// check the checksums of the unpacked data, because the file's sha256 was
+// checked before.
 type xzReader struct {
 	r     *bufio.Reader
-	count int64 // bytes of the current block read from r
-	check int   // bytes of the checksum after each block
+	count int64 // number of bytes of the current block that were read from r
+	check int   // length in bytes of the checksum after each block
 	block io.Reader
 	err   error
 }
@@ -90,7 +91,7 @@ func (x *xzReader) open() error {
 	if flags&0x3f != 0 {
 		return errors.New("its blocks use filters other than LZMA2")
 	}
-	for _, bit := range []byte{0x40, 0x80} { // packed and unpacked size
+	for _, bit := range []byte{0x40, 0x80} { // the packed and the unpacked size are optional fields
 		if flags&bit == 0 {
 			continue
 		}
@@ -120,7 +121,7 @@ func (x *xzReader) close() error {
 	return unexpected(err)
 }
 
-// finish reads the index and the footer; no bytes may follow.
+// finish reads the index and the footer. It refuses data after them.
 func (x *xzReader) finish() error {
 	size := int64(1)
 	number := func() (uint64, error) {
@@ -131,7 +132,7 @@ func (x *xzReader) finish() error {
 	if err != nil {
 		return err
 	}
-	for range 2 * min(records, MaxSize) {
+	for range 2 * min(records, maxImageSize) {
 		if _, err := number(); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -15,8 +16,9 @@ import (
 )
 
 // streamSource is a configured simplestreams server of LXD images. The layout
-// is that of LXD's documented image servers: streams/v1/index.json names
-// product files, these name versions, and a version's items name files.
+// is that of LXD's documented image servers. The file streams/v1/index.json
+// names product files. These list versions, and the items of a version name the
+// image's files.
 type streamSource struct {
 	c      *Cache
 	server string
@@ -58,14 +60,14 @@ type streamItem struct {
 	CombinedSquashfs string `json:"combined_squashfs_sha256"`
 }
 
-// chosen is the newest version of a product that this host can use.
+// chosen is the version of a product that was chosen for this host.
 type chosen struct {
 	version      string
 	meta, rootfs streamItem
 	digest       string
 }
 
-// maxStreamFile bounds index and product files, in bytes.
+// maxStreamFile bounds the size of index and product files, in bytes.
 const maxStreamFile = 32 << 20
 
 func (s streamSource) fetch(ctx context.Context, j job) (product, error) {
@@ -76,12 +78,7 @@ func (s streamSource) fetch(ctx context.Context, j job) (product, error) {
 	if err := s.read(ctx, "streams/v1/index.json", j, &index); err != nil {
 		return product{}, err
 	}
-	var names []string
-	for name := range index.Index {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(index.Index)) {
 		entry := index.Index[name]
 		if entry.DataType != "image-downloads" {
 			continue
@@ -98,7 +95,8 @@ func (s streamSource) fetch(ctx context.Context, j job) (product, error) {
 }
 
 // choose finds the newest version of the product with this alias and
-// architecture that consists of a metadata file and a squashfs, with digests.
+// architecture. It considers only versions that have a metadata file and a
+// squashfs with digests. It returns false if there is none.
 func choose(all streamProducts, alias, arch string) (chosen, bool) {
 	var best chosen
 	for _, p := range all.Products {
@@ -112,8 +110,10 @@ func choose(all streamProducts, alias, arch string) (chosen, bool) {
 			pick := chosen{version: version}
 			for _, item := range v.Items {
 				switch item.FileType {
-				case "lxd.tar.xz":
-					pick.meta, pick.digest = item, item.CombinedSquashfs
+				case "lxd.tar.xz", "incus.tar.xz": // LXD and Incus use the same metadata file, so servers list it under either name
+					if pick.meta.FileType != "lxd.tar.xz" {
+						pick.meta, pick.digest = item, item.CombinedSquashfs
+					}
 				case "squashfs":
 					pick.rootfs = item
 				}
@@ -133,7 +133,7 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 		if err != nil {
 			return product{}, err
 		}
-		if item.Size <= 0 || item.Size > MaxSize {
+		if item.Size <= 0 || item.Size > maxImageSize {
 			return product{}, fault.New(fault.Invalid, "cannot download %s: the server claims %d bytes", item.Path, item.Size)
 		}
 		target := filepath.Join(j.work, fmt.Sprintf("part%d", i))
@@ -152,7 +152,8 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 	return p, nil
 }
 
-// resolve refuses paths that leave the server.
+// resolve returns the address of a file on the server. It refuses paths that
+// leave the server's base address.
 func (s streamSource) resolve(name string) (string, error) {
 	if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "?#:\\") {
 		return "", fault.New(fault.Invalid, "the server names the impossible path %q", clip(name))
@@ -160,7 +161,7 @@ func (s streamSource) resolve(name string) (string, error) {
 	return s.base.JoinPath(name).String(), nil
 }
 
-// read downloads and decodes a JSON file.
+// read downloads a JSON file and decodes it.
 func (s streamSource) read(ctx context.Context, name string, j job, into any) error {
 	address, err := s.resolve(name)
 	if err != nil {

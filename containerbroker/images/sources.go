@@ -57,13 +57,14 @@ func (r jobRunner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	return r.Runner.Run(ctx, c)
 }
 
-// product is a source's result: a single file, or metadata and rootfs.
+// product is a source's result. paths has a single file, or the metadata tar
+// and the squashfs.
 type product struct {
 	paths []string
 	// digest is the required digest of the whole image, if known.
 	digest string
-	// computed: the reference's digest was computed from the file itself.
-	// Errors must not show it before the file proves to be an image.
+	// computed is true if the reference's digest was computed from the file
+	// itself. Errors must not show such a digest unless the file is an image.
 	computed bool
 }
 
@@ -88,8 +89,8 @@ func (c *Cache) openSources() error {
 	return nil
 }
 
-// localSource marks the place in the order where the hypervisor's own images
-// are asked for. The cache is searched before all sources.
+// localSource marks the place in the order of sources at which the hypervisor
+// is asked for its own images. The cache is searched before all sources.
 type localSource struct{}
 
 func (localSource) name() string { return sourceLocal }
@@ -98,7 +99,7 @@ func (localSource) fetch(context.Context, job) (product, error) {
 	return product{}, fault.New(fault.NotFound, "has no such image")
 }
 
-// streams returns a configured server as a source.
+// streams returns the configured simplestreams server of that name as a source.
 func (c *Cache) streams(name string) (source, error) {
 	address, ok := c.o.Servers[name]
 	if !ok {
@@ -111,7 +112,7 @@ func (c *Cache) streams(name string) (source, error) {
 	return streamSource{c: c, server: name, base: u}, nil
 }
 
-// ask tries the sources that may have r, in order. own may be nil.
+// ask tries the sources that may have r, in their order. own may be nil.
 func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report Progress) (Artifact, error) {
 	candidates := c.sources
 	switch r.Kind {
@@ -152,20 +153,22 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 		failed = append(failed, fmt.Errorf("%s: %w", s.name(), err))
 	}
 	if len(failed) > 0 {
-		// The error is transient if any source may recover.
+		// The error is transient if any source failed with a transient error.
 		kind := fault.KindOf(failed[0])
 		if slices.ContainsFunc(failed, func(err error) bool { return fault.KindOf(err) == fault.Transient }) {
 			kind = fault.Transient
 		}
 		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r, errors.Join(failed...))
 	}
-	if r.Kind == KindName && c.CheckAvailable(r.String(), format, nil) != nil {
-		return Artifact{}, c.absent(r, format, nil)
+	if r.Kind == KindName {
+		if err := c.CheckAvailable(ctx, r.String(), format, nil); fault.Is(err, fault.NotFound) {
+			return Artifact{}, err
+		}
 	}
 	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r, strings.Join(why, "; "))
 }
 
-// obtain fetches r from a source, checks the result and keeps it.
+// obtain fetches r from a source, checks the image and keeps it in the cache.
 func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, report Progress) (Artifact, error) {
 	work, done, err := c.workDir(ctx)
 	if err != nil {
@@ -186,7 +189,8 @@ func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, repo
 	return a, nil
 }
 
-// admit checks and keeps a product; every file of the cache passes through it.
+// admit checks a product and keeps it in the cache. Every file of the cache
+// passes through admit. from is the name of the source.
 func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p product) (Artifact, error) {
 	e := entry{Reference: r.String(), Format: format, Source: from, Created: c.o.Clock().UTC()}
 	whole := sha256.New()
@@ -199,20 +203,20 @@ func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p 
 	}
 	e.Digest = hex.EncodeToString(whole.Sum(nil))
 	if p.digest != "" && p.digest != e.Digest {
-		// The error leaves out the file's digest: the file may be secret, e.g.
-		// /etc/shadow.
+		// The error leaves out the file's digest, because the file may be
+		// secret, e.g. /etc/shadow.
 		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: the file has another sha256; `sha256sum FILE` prints it", r)
 	}
 	name := r.String()
 	if p.computed {
 		name = r.Location
 	}
-	parts := []Part{PartUnified}
+	parts := []Part{partUnified}
 	switch {
 	case format == FormatDisk:
-		parts = []Part{PartDisk}
+		parts = []Part{partDisk}
 	case len(p.paths) == 2:
-		parts = []Part{PartMetadata, PartRootfs}
+		parts = []Part{partMetadata, partRootfs}
 	}
 	for i, path := range p.paths {
 		if err := c.scanFile(ctx, path, parts[i]); err != nil {
@@ -235,7 +239,8 @@ func (c *Cache) scanFile(ctx context.Context, path string, part Part) error {
 	return c.o.Scan(ctx, f, info.Size(), Expect{Part: part, Arch: c.o.Arch})
 }
 
-// hashInto hashes a file for itself and into the hash of the whole.
+// hashInto returns the size and sha256 of a file, and also writes the file's
+// content to whole.
 func hashInto(ctx context.Context, path string, whole io.Writer) (blob, error) {
 	f, err := os.Open(path)
 	if err != nil {

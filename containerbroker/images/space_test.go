@@ -1,12 +1,9 @@
-package images_test
+package images
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"hostler/containerbroker/images"
 )
 
 // A small image needs the reserve and its own size, not the space of a whole
@@ -17,10 +14,9 @@ func TestSmallDownloadNeedsOnlyItsOwnSpace(t *testing.T) {
 	m.files["/x"] = data
 	var free func() int64
 	var disk string
-	c, _ := m.cache(t, func(o *images.Options) {
+	c, _ := m.cache(t, func(o *Options) {
 		free = onSmallDisk(t, o, 80)
 		disk = filepath.Dir(o.Dir)
-		o.Downloads.Stall = time.Minute
 	})
 	// 4 MiB more than the reserve are left: above the image's 1 MiB, below 8 MiB.
 	fill, err := os.Create(filepath.Join(disk, "foreign"))
@@ -33,7 +29,7 @@ func TestSmallDownloadNeedsOnlyItsOwnSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil)
+	a, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, FormatLXD, nil)
 	if err != nil || a.Size != int64(len(data)) {
 		t.Errorf("got %+v, %v", a, err)
 	}

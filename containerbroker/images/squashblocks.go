@@ -54,7 +54,7 @@ func (b *squashBlocks) block(pos int64) (squashBlock, error) {
 	if _, err := b.r.ReadAt(data, pos+2); err != nil {
 		return squashBlock{}, err
 	}
-	if word&0x8000 == 0 { // the bit marks an unpacked block
+	if word&0x8000 == 0 { // the bit means that the block is not compressed
 		var err error
 		if data, err = b.unpack(data); err != nil {
 			return squashBlock{}, err
@@ -71,7 +71,8 @@ func (b *squashBlocks) block(pos int64) (squashBlock, error) {
 	return k, nil
 }
 
-// squashCursor reads from a position in a chain of metadata blocks.
+// squashCursor reads from a chain of metadata blocks. Its position is offset in
+// the unpacked block at pos.
 type squashCursor struct {
 	b           *squashBlocks
 	pos, offset int64
@@ -96,15 +97,16 @@ func (c *squashCursor) take(n int) ([]byte, error) {
 		out = append(out, part...)
 		c.offset += int64(len(part))
 		if c.offset == int64(len(k.data)) {
-			// Only a full block has a successor in the same table.
+			// A table continues in the next block only after a full block.
 			c.pos, c.offset = k.next, 0
 		}
 	}
 	return out, nil
 }
 
-// squashUnpacker returns the unpacker of metadata blocks, whose unpacked size
-// is bounded. Images with lzma, lzo and lz4 are refused.
+// squashUnpacker returns the function that unpacks metadata blocks. The
+// function bounds their unpacked size. squashUnpacker refuses lzma, lzo and
+// lz4.
 func squashUnpacker(compression uint16) (func([]byte) ([]byte, error), error) {
 	few := func(r io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(r, squashMeta+1)) }
 	switch compression {

@@ -17,23 +17,24 @@ import (
 	"hostler/internal/fault"
 )
 
-// transfer is the download of a file.
+// transfer is a running download of a file.
 type transfer struct {
 	c       *Cache
 	url     string
 	file    *os.File
 	have    int64 // bytes in file
-	size    int64 // expected, -1 unknown
+	size    int64 // expected size; -1 if it is not known
 	most    int64
 	version string // ETag or Last-Modified of the bytes in file
 	report  Progress
 	shown   int // last percentage
 	hit     bool
-	full    bool  // the disk has no room
-	sharing int64 // most downloads at the same time since the last check of the speed
+	full    bool  // the disk has no room for the file
+	sharing int64 // largest number of downloads at the same time since the last check of the speed
 }
 
-// open makes the file, or takes the part of a former download.
+// open makes the file. If parts is set and an earlier download left a part, it
+// takes the part instead.
 func (t *transfer) open(path string, parts bool) (err error) {
 	if parts {
 		t.version = t.c.takePart(t.url, path)
@@ -73,8 +74,9 @@ func (t *transfer) run(ctx context.Context) error {
 		if fault.KindOf(err) != fault.Transient || errors.Is(err, errHopeless) {
 			return err
 		}
-		// Neither a few bytes nor the same bytes once more, after a restart,
-		// count as progress: such a server would otherwise be asked for ever.
+		// A few bytes do not count as progress, and after a restart neither do
+		// bytes that had arrived before. Otherwise the server could be asked
+		// for ever.
 		if t.have-most > o.enough(t.sharing) {
 			tries, delay = 1, o.Delay
 		} else if tries++; tries > o.Tries {
@@ -107,11 +109,11 @@ func (t *transfer) attempt(ctx context.Context) error {
 	if req.URL.Scheme != "https" {
 		return fault.New(fault.Invalid, "only https is used")
 	}
-	// Otherwise net/http would decompress transparently, and sizes and ranges
-	// would not match the file.
+	// Without this header net/http would decompress the body, and sizes and
+	// ranges would not match the file.
 	req.Header.Set("Accept-Encoding", "identity")
 	if t.have > 0 && t.version == "" {
-		t.restart() // no proof that the rest belongs to these bytes
+		t.restart() // without a version, the server may send the rest of another file
 	}
 	if t.have > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", t.have))
@@ -128,7 +130,8 @@ func (t *transfer) attempt(ctx context.Context) error {
 	return t.why(ctx, t.copy(resp.Body, func() { stalled.Reset(stall) }))
 }
 
-// why prefers our own reason for ending a request to the error of net/http.
+// why returns the error of a request. If ctx was cancelled, it returns the
+// reason for that instead of the error of net/http.
 func (t *transfer) why(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -140,7 +143,7 @@ func (t *transfer) why(ctx context.Context, err error) error {
 	return err
 }
 
-// begin checks the header of a response.
+// begin checks the header of a response and prepares the file for the body.
 func (t *transfer) begin(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -186,8 +189,8 @@ func (t *transfer) begin(resp *http.Response) error {
 }
 
 // differs reports whether the header of a part names another version than the
-// request did. A cache that ignores If-Range sends such parts. A part may lack
-// the field (RFC 9110, 15.3.7).
+// request did. A web cache that ignores If-Range may send such a part. The
+// server may leave out the version (RFC 9110, 15.3.7).
 func (t *transfer) differs(h http.Header) bool {
 	field := "ETag"
 	if _, err := http.ParseTime(t.version); err == nil {
@@ -197,13 +200,13 @@ func (t *transfer) differs(h http.Header) bool {
 	return t.version != "" && version != "" && version != t.version
 }
 
-// tooLarge is the error for a file above the bound.
+// tooLarge returns the error for a file with more than t.most bytes.
 func (t *transfer) tooLarge() error {
 	return fault.New(fault.Invalid, "it has more than %d bytes, which is too much", t.most)
 }
 
-// space returns a final error if n more bytes do not fit: a retry would not
-// help.
+// space returns an error marked with errHopeless if n more bytes do not fit on
+// the disk, because another attempt would not help.
 func (t *transfer) space(n int64) error {
 	if err := t.c.needSpace(n); err != nil {
 		t.full = true
@@ -218,12 +221,13 @@ func (t *transfer) restart() {
 	_, _ = t.file.Seek(0, io.SeekStart)
 }
 
-// asked is the number of bytes between two checks of free space, less at the
-// end of a file of known size. It is below spare, so that other files of the
-// agent keep room.
+// asked is the number of bytes between two checks of free space. Near the end
+// of a file of known size it is less. It is below spare, so that room remains
+// for other files of the agent.
 const asked = 8 << 20
 
-// copy reads a body to its end. It calls alive after each read with bytes.
+// copy writes a body to the file until the body ends. It calls alive each time
+// that bytes arrive.
 func (t *transfer) copy(body io.Reader, alive func()) error {
 	buf := make([]byte, 256<<10)
 	o := t.c.o.Downloads
@@ -236,8 +240,8 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 			if t.have+int64(n) > t.most {
 				return t.tooLarge()
 			}
-			// Other processes write to the filesystem too, so the check is
-			// repeated even if the size was known.
+			// Repeat the check even if the size was known, because other
+			// processes also write to the filesystem.
 			if room -= int64(n); room < 0 {
 				room = asked
 				if t.size >= 0 {
@@ -288,7 +292,8 @@ func (t *transfer) write(b []byte) error {
 	return nil
 }
 
-// tell reports each percentage once.
+// tell reports the percentage if it has changed or if at most 256 KiB have
+// arrived.
 func (t *transfer) tell() {
 	percent := -1
 	if t.size > 0 {

@@ -15,15 +15,17 @@ import (
 	"hostler/internal/paths"
 )
 
-// tempSuffix marks unfinished work; files with it are never trusted later.
+// tempSuffix is the suffix of unfinished work. Files with this suffix are never
+// trusted later.
 const tempSuffix = paths.TempSuffix
 
-// workDir makes a directory for a job. The directory stays locked while it is
-// in use; so other processes can recognise abandoned directories of killed
-// processes.
+// workDir makes a directory for a job. The returned function removes it. The
+// directory is locked while it is in use, so that other processes can recognise
+// the directories of processes that were killed.
 func (c *Cache) workDir(ctx context.Context) (string, func(), error) {
 	tmp := filepath.Join(c.o.Dir, tmpDir)
-	// Before it is locked, a new directory looks abandoned.
+	// Hold this lock meanwhile, because a new directory looks abandoned until
+	// it is locked.
 	unlock, err := flock(ctx, filepath.Join(c.o.Dir, locksDir, "tmp"), func() {})
 	if err != nil {
 		return "", nil, err
@@ -89,7 +91,7 @@ func (c *Cache) removeLeftovers() error {
 	return nil
 }
 
-// removeWork kills the processes that still work in dir and removes it.
+// removeWork kills the processes that still work in dir and removes dir.
 func removeWork(dir string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -112,9 +114,9 @@ func removeWork(dir string) error {
 }
 
 // processesIn finds the processes whose root or working directory is dir or
-// below it. Builds start every program with its working directory there. In
-// another mount namespace, e.g. of a user or a guest, another directory may have
-// that path.
+// below dir. Builds start every program in such a working directory. It
+// compares the directories themselves, because in another mount namespace, e.g.
+// of a guest, another directory may have the same path.
 func processesIn(proc, dir string) ([]int, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -152,8 +154,9 @@ func same(one, other string) bool {
 // bytes.
 const spare = 64 << 20
 
-// needSpace fails if the cache's filesystem cannot take n more bytes. Parts of
-// downloads give way.
+// needSpace returns an error if the cache's filesystem has no room for n more
+// bytes. To make room, it removes parts of downloads and packages of earlier
+// builds.
 func (c *Cache) needSpace(n int64) error {
 	for {
 		var st unix.Statfs_t
@@ -164,10 +167,11 @@ func (c *Cache) needSpace(n int64) error {
 		if free >= n+spare {
 			return nil
 		}
-		if c.dropOldestPart() {
+		if c.dropOldestPart() || c.dropOldestDeb() {
 			continue
 		}
-		// Transient: space may become free without any event.
+		// The error is transient, because space may become free without any
+		// event.
 		return fault.New(fault.Transient, "cannot keep the image: %d MiB are needed in %s and %d MiB are free", (n+spare)>>20, c.o.Dir, free>>20)
 	}
 }

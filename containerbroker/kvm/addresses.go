@@ -34,12 +34,13 @@ func global(ip netip.Addr) bool {
 	return ip.Zone() == "" && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
-// seen returns the guest's addresses as seen from outside: the leases of
-// libvirt's networks, and the host's neighbours that have one of the guest's
-// MAC addresses. It asks libvirt for both, since a provisioner in a unit of its
-// own may see neither the host's files nor the host's network. If the host's
-// ARP table can be read, seen reads it as well: libvirt 9 mistakes the end of
-// the netlink answer of kernels from 6.10 on for an error.
+// seen returns the guest's addresses as seen from the host. They come from the
+// DHCP leases of libvirt's networks and from the host's neighbours that have
+// one of the guest's MAC addresses. It asks libvirt for both, because a
+// provisioner with its own systemd unit may have no access to the host's files
+// and network. If the host's ARP table can be read, seen also reads the table,
+// because libvirt 9 takes the end of a netlink answer of kernels from 6.10 on
+// for an error.
 func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 	var found []netip.Addr
 	keep := func(address string) {
@@ -65,8 +66,8 @@ func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 		return sorted(found)
 	}
 	for line := range strings.Lines(string(table)) {
-		// IP address, type, flags, MAC address, mask, device; flag 2 means that
-		// the neighbour answered.
+		// The fields are IP address, type, flags, MAC address, mask and device.
+		// Flags of 0x0 mean that the neighbour has not answered.
 		if f := strings.Fields(line); len(f) == 6 && f[2] != "0x0" && hasMAC(def, f[3]) {
 			keep(f[0])
 		}
@@ -80,7 +81,7 @@ func hasMAC(def definition, mac string) bool {
 	})
 }
 
-// sorted returns the addresses as text without duplicates, IPv4 first.
+// sorted returns the addresses as sorted text without duplicates, IPv4 first.
 func sorted(found []netip.Addr) []string {
 	slices.SortFunc(found, netip.Addr.Compare)
 	var texts []string

@@ -14,9 +14,9 @@ import (
 	"hostler/internal/pause"
 )
 
-// agentAnswer is the time limit of one request to the guest's agent. Commands
-// are started by one request and polled by others, so that only large data
-// takes long, e.g. some hundred KiB through a slow guest's serial port.
+// agentAnswer is the time limit of one request to the guest's agent. One
+// request starts a command and others poll it, so only requests with much data
+// take long, e.g. some hundred KiB through a slow guest's serial port.
 const agentAnswer = time.Minute
 
 // agentState reports whether the domain has a channel for the guest's agent,
@@ -41,8 +41,8 @@ func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) err
 	return askWithin(agentAnswer, c, dom, command, arguments, target)
 }
 
-// askWithin is ask with a limit of its own, in whole seconds. libvirt first
-// checks that the agent listens, which may take up to 5 s more.
+// askWithin is like ask(), with the given limit, in whole seconds. Before that,
+// libvirt checks that the agent listens, which may take up to 5 s more.
 func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string, arguments, target any) error {
 	request, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -74,14 +74,16 @@ func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string,
 	return nil
 }
 
-// maxAgentRequest bounds a command in bytes: libvirt passes on strings of up to
+// maxAgentRequest bounds a request in bytes. libvirt passes on strings of up to
 // 4 MiB.
 const maxAgentRequest = 3 << 20
 
-// awaitAgent waits until the guest's agent answers, the limit has passed, or
-// hopeless returns true. A guest that does not run is fault.NotReady.
+// awaitAgent waits until the guest's agent answers. It returns fault.NotReady
+// if the guest does not run, if the limit has passed or if hopeless, which may
+// be nil, returns true.
 func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration, hopeless func(definition) bool) error {
-	deadline := time.Now().Add(limit)
+	began := time.Now()
+	deadline := began.Add(limit)
 	for {
 		now, err := status(c, dom)
 		if err != nil {
@@ -109,18 +111,28 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 			}
 			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent, and its service running")
 		}
-		if err := pause.For(ctx, lookEach); err != nil {
+		// Look less and less often, because each look costs several calls of
+		// libvirt, and a guest may boot for minutes.
+		if err := pause.For(ctx, min(max(time.Since(began)/lookShare, lookEach), longestLook)); err != nil {
 			return err
 		}
 	}
 }
 
-// agentSilence is how long the agent of a guest that has come up may be silent.
+// While awaitAgent() waits, the pause between two looks is the time waited so
+// far divided by lookShare, and at most longestLook.
+const (
+	lookShare   = 16
+	longestLook = 2 * time.Second
+)
+
+// agentSilence is how long the driver waits for the agent of a guest that
+// should have booted.
 const agentSilence = 15 * time.Second
 
-// agentLimit returns how long to wait for a guest's agent: the rest of
-// AgentTimeout, counted from the guest's start, or agentSilence if that has
-// passed or the agent already answered in this life of the guest.
+// agentLimit returns how long to wait for a guest's agent. That is the rest of
+// AgentTimeout, counted from the guest's start, but at least agentSilence. If
+// the agent has already answered since the start, it is agentSilence.
 func (d *Driver) agentLimit(dom libvirt.Domain) time.Duration {
 	most := d.opts.AgentTimeout
 	left := most
@@ -133,7 +145,8 @@ func (d *Driver) agentLimit(dom libvirt.Domain) time.Duration {
 	return min(max(left, agentSilence), most)
 }
 
-// started is the answer of guest-exec, ended the answer of guest-exec-status.
+// started is the answer of guest-exec. ended is the answer of
+// guest-exec-status.
 type started struct {
 	PID int64 `json:"pid"`
 }
@@ -156,7 +169,8 @@ type command struct {
 	Capture bool     `json:"capture-output"`
 }
 
-// runInGuest runs a command to its end and returns its outputs.
+// runInGuest runs a command in the guest, waits for its end and returns its
+// result, stdout and stderr.
 func runInGuest(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (ended, []byte, []byte, error) {
 	var began started
 	var result ended

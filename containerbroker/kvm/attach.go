@@ -11,8 +11,8 @@ import (
 	"hostler/internal/pause"
 )
 
-// interfaceChanged brings one interface to the declared state. Any difference
-// replaces the interface: the old device is unplugged, the new one plugged in.
+// interfaceChanged brings one interface to the declared state. If the interface
+// differs in any way, it is unplugged and a new one is plugged in.
 func (u *updating) interfaceChanged(name string) error {
 	var wanted *libvirtxml.DomainInterface
 	for _, n := range wantedNICs(u.m, u.def.domain.UUID, u.d.opts.Network) {
@@ -35,7 +35,7 @@ func (u *updating) interfaceChanged(name string) error {
 	}
 	*list = slices.DeleteFunc(*list, func(n libvirtxml.DomainInterface) bool { return nicName(n) == name })
 	if wanted != nil {
-		wanted.Address = address // the same slot, because the guest derives the interface's name from it
+		wanted.Address = address // keep the slot, because the guest derives the interface's name from the slot
 		*list = slices.Insert(*list, min(at, len(*list)), *wanted)
 	}
 	return nil
@@ -91,8 +91,8 @@ func (u *updating) diskChanged(name string) error {
 	*list = slices.DeleteFunc(*list, is)
 	if wanted != nil {
 		if u.running {
-			// Both definitions use the target letter under which the disk was
-			// plugged in.
+			// Use the target under which the disk was plugged in, e.g. vdc, for
+			// the stored definition, too.
 			live, err := readDefinition(u.c, u.dom, 0)
 			if err != nil {
 				return err
@@ -139,8 +139,8 @@ func (u *updating) replugDisk(name string, wanted *libvirtxml.DomainDisk) error 
 // device is a part of a domain that can be plugged in and unplugged.
 type device interface{ Marshal() (string, error) }
 
-// plug plugs a device into the running guest. A guest without a free slot gets
-// the device at its next start.
+// plug plugs a device into the running guest. If the guest has no free slot,
+// plug does nothing, and the guest gets the device at its next start.
 func (u *updating) plug(part device) error {
 	live, err := readDefinition(u.c, u.dom, 0)
 	if err != nil {
@@ -158,8 +158,9 @@ func (u *updating) plug(part device) error {
 	})
 }
 
-// unplug takes a device from the running guest and waits until the guest has
-// released it, because the guest may refuse or delay.
+// unplug asks the running guest to release a device, and waits until gone
+// reports that the device has gone. The guest may refuse or delay, so unplug
+// fails after UnplugTimeout.
 func (u *updating) unplug(part device, gone func(definition) bool) error {
 	text, err := part.Marshal()
 	if err != nil {
@@ -170,8 +171,8 @@ func (u *updating) unplug(part device, gone func(definition) bool) error {
 	var refused error
 	for {
 		if time.Since(asked) >= askEvery {
-			// A guest that is still booting ignores the request, so it is
-			// repeated.
+			// Repeat the request, because a guest that is still booting ignores
+			// it.
 			asked = time.Now()
 			refused = u.c.Call("unplug it", func(l *libvirt.Libvirt) error {
 				return l.DomainDetachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))

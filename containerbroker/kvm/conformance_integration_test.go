@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -96,10 +97,13 @@ func (r *rig) halve(t *testing.T, name string) {
 	}
 }
 
+// bridges counts the bridges of this process.
+var bridges atomic.Int32
+
 // bridge makes a bridge on the host that serves no DHCP.
 func bridge(t *testing.T) string {
 	t.Helper()
-	name := fmt.Sprintf("kvc%x", os.Getpid())
+	name := fmt.Sprintf("kvc%x-%d", os.Getpid(), bridges.Add(1))
 	host(t, "/usr/sbin/ip", "link", "add", "name", name, "type", "bridge")
 	t.Cleanup(func() { host(t, "/usr/sbin/ip", "link", "delete", name) })
 	host(t, "/usr/sbin/ip", "link", "set", name, "up")

@@ -12,19 +12,47 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// conn is a connection for a single operation of the driver, or the connection
-// of a session.
+// conn is a connection for a single call of the driver, or the connection of a
+// session.
 type conn struct {
 	*rpc.Conn
 	ctx   context.Context
-	limit time.Duration // of one call
+	limit time.Duration // time limit of one call
+	home  *rpc.Pool     // Close puts the connection back into this pool; if nil, Close closes it
 }
 
-// open returns a connection that ends with ctx. Close must be called.
+// Close closes the connection, or puts it back into its pool.
+func (c *conn) Close() {
+	if c.home != nil {
+		c.home.Put(c.Conn)
+		return
+	}
+	c.Conn.Close()
+}
+
+// open returns a connection that is closed when ctx ends. The caller must call
+// Close.
 func (d *Driver) open(ctx context.Context) (*conn, error) { return d.dial(ctx, nil) }
+
+// borrow is like open(), but may return a connection of an earlier operation,
+// and Close keeps the connection for later ones. All calls must have ended
+// before Close. An operation that opens a stream to a guest, or cancels a call
+// by closing the connection, must use open().
+func (d *Driver) borrow(ctx context.Context) (*conn, error) {
+	c, err := d.lateCalls.Pool.Get(ctx, d.opts.Socket, d.opts.RequestTimeout)
+	opened, err := d.opened(ctx, c, err)
+	if err == nil {
+		opened.home = &d.lateCalls.Pool
+	}
+	return opened, err
+}
 
 func (d *Driver) dial(ctx context.Context, onEvent func(rpc.Event)) (*conn, error) {
 	c, err := rpc.Dial(ctx, d.opts.Socket, d.opts.RequestTimeout, onEvent)
+	return d.opened(ctx, c, err)
+}
+
+func (d *Driver) opened(ctx context.Context, c *rpc.Conn, err error) (*conn, error) {
 	var refused *net.OpError
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		return nil, containerbroker.Unreachable("libvirt", "libvirtd", err)
@@ -35,13 +63,13 @@ func (d *Driver) dial(ctx context.Context, onEvent func(rpc.Event)) (*conn, erro
 	return &conn{Conn: c, ctx: ctx, limit: d.opts.RequestTimeout}, nil
 }
 
-// value makes a call that returns a value.
+// value makes a call of libvirt that returns a value.
 func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	return rpc.Value(c.Conn, what, f)
 }
 
-// slowCall makes a call that may have to wait while libvirt probes QEMU's
-// capabilities.
+// slowCall makes a call of libvirt that may take longer, because libvirt may
+// probe QEMU's capabilities first.
 func slowCall[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	return rpc.CallUnlessLate(c.ctx, &d.lateCalls, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
 }
@@ -51,5 +79,5 @@ func (c *conn) domain(name string) (libvirt.Domain, error) {
 }
 
 // clean removes control characters, which a terminal would interpret, and
-// bounds the length.
+// shortens the text to limit.
 func clean(text string, limit int) string { return rpc.Clean(text, limit) }

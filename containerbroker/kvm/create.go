@@ -16,15 +16,12 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// Create implements containerbroker.Broker. It first defines the stamped
-// domain, marked as unfinished, so that everything that exists can be found by
-// its stamp; then it makes the disks; then it removes the mark. Every step can
-// be repeated.
+// Create implements containerbroker.Broker. It first defines the domain, with
+// the stamp and a mark that the domain is unfinished, so that everything that
+// exists can be found by its stamp. Then it makes the disks and removes the
+// mark. Every step can be repeated.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
-	if err := d.create(ctx, m, progress); err != nil {
-		return fmt.Errorf("cannot create instance %q: %w", m.Name, err)
-	}
-	return nil
+	return fault.Explain(d.create(ctx, m, progress), "cannot create instance %q", m.Name)
 }
 
 func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
@@ -38,20 +35,25 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	defer d.hold(m.Name)()
 	for tries := 0; ; tries++ {
 		err := d.goOn(ctx, m, settings, progress)
+		if err != nil { // the next create reads them again
+			d.pools.clear()
+			d.capacities.clear()
+		}
 		if tries == lostReplies || !errors.Is(err, rpc.ErrLost) || ctx.Err() != nil {
 			return err
 		}
-		// The call may or may not have taken effect: look again and go on from
-		// there.
+		// The call whose answer was lost may have taken effect, so look again
+		// and go on from the present state.
 	}
 }
 
-// lostReplies is how many answers of libvirt a single Create may lose.
+// lostReplies is how often a single Create goes on after an answer of libvirt
+// was lost.
 const lostReplies = 3
 
 // goOn continues the creation of an instance from its present state.
 func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings containerbroker.Settings, progress containerbroker.Progress) error {
-	c, err := d.open(ctx)
+	c, err := d.borrow(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,11 +62,12 @@ func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings c
 	if err != nil || found.whole {
 		return err
 	}
-	p, seed, err := d.plan(ctx, c, m, settings)
+	p, seed, where, err := d.plan(ctx, c, m, settings)
 	if err != nil {
 		return err
 	}
-	if found.dom == nil {
+	fresh := found.dom == nil
+	if fresh {
 		progress.Report("create", "creating "+m.Name, -1)
 		dom, err := d.define(c, p)
 		if err != nil {
@@ -73,10 +76,15 @@ func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings c
 		found.dom = &dom
 	}
 	defer d.changed(found.dom.UUID)
-	return d.furnish(c, p, *found.dom, seed)
+	if err := d.furnish(c, where, p, *found.dom, fresh, seed); err != nil {
+		return err
+	}
+	d.made.put(found.dom.Name, *found.dom, time.Now())
+	return nil
 }
 
-// hold marks an instance as being created by this process.
+// hold marks an instance as being created by this process, until the caller
+// calls release.
 func (d *Driver) hold(name string) (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,15 +98,15 @@ func (d *Driver) hold(name string) (release func()) {
 	}
 }
 
-// made is the progress of this create attempt: dom is nil before the domain is
-// defined.
+// made says how far a create attempt has come. dom is nil before the domain is
+// defined. whole is true if the creation is complete.
 type made struct {
 	dom   *libvirt.Domain
 	whole bool
 }
 
-// standing reads how far the creation has come. A domain that another attempt
-// made is a fault.Conflict.
+// standing reads how far the creation has come. It returns fault.Conflict if
+// another create attempt or tool made the domain.
 func (d *Driver) standing(c *conn, m containerbroker.Machine) (made, error) {
 	dom, err := c.domain(m.Name)
 	if fault.Is(err, fault.NotFound) {
@@ -124,28 +132,29 @@ func (d *Driver) standing(c *conn, m containerbroker.Machine) (made, error) {
 	return made{}, fault.New(fault.Conflict, "a domain of that name exists; %s", owner)
 }
 
-// plan gathers everything that the machine's domain and files are built from.
-func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s containerbroker.Settings) (plan, []byte, error) {
+// plan returns the plan of the machine's domain, the content of the seed and
+// the pool for the files.
+func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s containerbroker.Settings) (plan, []byte, *pool, error) {
 	name := m.Pool
 	if name == "" {
 		name = d.opts.Pool
 	}
-	where, err := c.openPool(name)
+	where, err := d.recentPool(c, name)
 	if err != nil {
-		return plan{}, nil, err
+		return plan{}, nil, nil, err
 	}
 	key, err := d.sealKey(ctx, c, m.Stamp.Namespace, true)
 	if err != nil {
-		return plan{}, nil, err
+		return plan{}, nil, nil, err
 	}
 	record, err := seal(key, m.Stamp.Record)
 	if err != nil {
-		return plan{}, nil, fault.New(fault.Invalid, "cannot seal the record: %v", err)
+		return plan{}, nil, nil, fault.New(fault.Invalid, "cannot seal the record: %v", err)
 	}
 	uuid := domainUUID(m.Stamp, m.Name)
 	seed, sum, err := seedOf(m, uuid)
 	if err != nil {
-		return plan{}, nil, err
+		return plan{}, nil, nil, err
 	}
 	return plan{
 		machine: m, uuid: uuid, settings: s, kind: d.domainType(), network: d.opts.Network,
@@ -155,7 +164,7 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
 			UserData: digest(key, s.UserData), PlainProxies: !cloudinit.HasProxyUsers(m.Guest), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
 		},
-	}, seed, nil
+	}, seed, where, nil
 }
 
 func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
@@ -175,12 +184,17 @@ func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 }
 
 // furnish makes the files of a defined domain and then clears its Making mark.
-func (d *Driver) furnish(c *conn, p plan, dom libvirt.Domain, seed []byte) error {
-	where, err := c.openPool(p.note.Pool)
-	if err != nil {
-		return err
+// fresh is true if this call of Create has just defined the domain.
+func (d *Driver) furnish(c *conn, where *pool, p plan, dom libvirt.Domain, fresh bool, seed []byte) error {
+	image := imageName(d.opts.Namespace, p.note.Image)
+	least, err := d.imageCapacity(where, image)
+	if err == nil {
+		err = where.overlay(filepath.Base(p.root), image, p.settings.RootDisk, least)
 	}
-	if err := where.overlay(filepath.Base(p.root), imageName(d.opts.Namespace, p.note.Image), p.settings.RootDisk); err != nil {
+	if err != nil { // the image may have been removed since it was last read
+		if _, gone := where.lookup(image); fault.Is(gone, fault.NotFound) {
+			err = fault.New(fault.NotFound, "its image is no longer in storage pool %q", where.pool.Name)
+		}
 		return d.undo(c, where, p, dom, err)
 	}
 	if err := failpoint.Hit(failpoint.KVMOverlayMade); err != nil {
@@ -192,18 +206,20 @@ func (d *Driver) furnish(c *conn, p plan, dom libvirt.Domain, seed []byte) error
 	if err := failpoint.Hit(failpoint.KVMSeedMade); err != nil {
 		return err
 	}
-	if err := setAutostart(c, dom, p.settings.Autostart); err != nil {
-		return err
+	if !fresh || p.settings.Autostart {
+		if err := setAutostart(c, dom, p.settings.Autostart); err != nil {
+			return err
+		}
 	}
 	p.note.Making = false
 	return setNote(c, dom, p.note)
 }
 
-// undo removes an instance whose creation failed for good, so that trying again
-// is useless.
+// undo removes an instance if its creation failed for good, so that trying
+// again is useless. It returns cause.
 func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause error) error {
 	if !fault.Is(cause, fault.Invalid) && !fault.Is(cause, fault.NotFound) {
-		return cause // creation is tried again, or the instance is found by its stamp
+		return cause // the caller tries again, or finds the instance by its stamp
 	}
 	err := where.removeFiles(p.uuid)
 	if err == nil {
@@ -223,8 +239,8 @@ func setAutostart(c *conn, dom libvirt.Domain, on bool) error {
 	return c.Call("set whether it starts with the host", func(l *libvirt.Libvirt) error { return l.DomainSetAutostart(dom, flag) })
 }
 
-// setNote writes hostler's element into a domain's metadata and leaves other
-// elements alone.
+// setNote writes hostler's element into a domain's metadata. Other elements
+// stay unchanged.
 func setNote(c *conn, dom libvirt.Domain, n note) error {
 	text, err := n.text()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Delete implements containerbroker.Broker. The definition goes last, so that
-// an interrupted deletion is found again by its stamp. An object that is
-// already absent counts as deleted.
+// Delete implements containerbroker.Broker. The definition is removed last, so
+// that an interrupted deletion can be found by the stamp. An instance that is
+// already gone counts as deleted.
 func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
 	err := d.delete(ctx, name, expect)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -64,8 +64,8 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 
 // poolOf returns the pool with the files that hostler made for an instance. It
 // returns nil for an adopted instance, which keeps its own disks. If libvirt
-// does not know the pool, the files may still exist, so the instance stays and
-// the error asks the operator to decide.
+// does not know the pool, the files may still exist, so poolOf returns
+// fault.NeedsOperator and the instance is not deleted.
 func poolOf(c *conn, def definition) (*pool, error) {
 	if def.note.Pool == "" {
 		return nil, nil //nolint:nilnil // there is no pool, and that is no failure
@@ -81,7 +81,7 @@ func poolOf(c *conn, def definition) (*pool, error) {
 		"if the files are lost, run `virsh undefine %[4]s`", err, clean(def.note.Pool, 64), folder, name)
 }
 
-// destroy kills a guest at once. A guest that does not run counts as success.
+// destroy kills a guest at once. It is success if the guest does not run.
 func destroy(c *conn, dom libvirt.Domain) error {
 	err := c.CallWithin(destroyTimeout, "end the guest", func(l *libvirt.Libvirt) error { return l.DomainDestroyFlags(dom, 0) })
 	if fault.Is(err, fault.NotReady) { // it does not run
@@ -90,8 +90,8 @@ func destroy(c *conn, dom libvirt.Domain) error {
 	return err
 }
 
-// undefine removes the definition and everything that libvirt keeps with it,
-// e.g. the firmware's NVRAM.
+// undefine removes the definition and everything that libvirt stores with it,
+// e.g. the firmware's NVRAM. An absent definition is success.
 func undefine(c *conn, dom libvirt.Domain) error {
 	flags := libvirt.DomainUndefineManagedSave | libvirt.DomainUndefineSnapshotsMetadata |
 		libvirt.DomainUndefineNvram | libvirt.DomainUndefineCheckpointsMetadata

@@ -54,8 +54,9 @@ func nicMAC(n containerbroker.NIC, uuid string) string {
 // onDefault describes the interface on libvirt's own network.
 const onDefault = "libvirt's own network"
 
-// nicTexts describes the hardware of a machine's interfaces, e.g. "bridge br0,
-// mtu 9000". The guest's own view of them is in its network-config.
+// nicTexts describes the hardware of a machine's interfaces, by name, e.g.
+// "bridge br0, mtu 9000". Their configuration in the guest is in its
+// network-config.
 func nicTexts(m containerbroker.Machine) map[string]string {
 	if len(m.NICs) == 0 {
 		return map[string]string{defaultNIC: onDefault}
@@ -67,8 +68,9 @@ func nicTexts(m containerbroker.Machine) map[string]string {
 	return texts
 }
 
-// foundNICs describes the domain's interfaces that hostler made, by their names
-// inside the guest. It skips interfaces that another tool added.
+// foundNICs returns descriptions of the domain's interfaces that hostler made,
+// and the interfaces themselves, by their names inside the guest. It skips
+// interfaces that another tool added.
 func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[string]string, at map[string]libvirtxml.DomainInterface) {
 	texts, at = map[string]string{}, map[string]libvirtxml.DomainInterface{}
 	for _, n := range interfaces {
@@ -92,15 +94,15 @@ func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[
 			found.MTU = int(n.MTU.Size)
 		}
 		if mac == macOf(uuid, name) {
-			found.MAC = "" // hostler derived it; the machine declares none
+			found.MAC = "" // hostler derived this address, because the machine declares none
 		}
 		texts[name], at[name] = found.String(), n
 	}
 	return texts, at
 }
 
-// portsOf returns the host's ends of interfaces, since libvirt does not
-// reattach them to their bridge.
+// portsOf returns the host's ends of interfaces. hostler needs them because
+// libvirt does not reattach an end that has left its bridge.
 func portsOf(interfaces map[string]libvirtxml.DomainInterface) map[string]containerbroker.Port {
 	var ports map[string]containerbroker.Port
 	for name, n := range interfaces {
@@ -115,8 +117,8 @@ func portsOf(interfaces map[string]libvirtxml.DomainInterface) map[string]contai
 	return ports
 }
 
-// dataDisk makes a block device of the host a disk of the guest. The guest
-// finds it by its serial: /dev/disk/by-id/virtio-SERIAL.
+// dataDisk returns the disk by which a guest gets a block device of the host.
+// The guest finds it as /dev/disk/by-id/virtio-SERIAL.
 func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {
 	d := libvirtxml.DomainDisk{
 		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw", Cache: "none", Discard: "unmap"},
@@ -130,12 +132,12 @@ func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {
 	return d
 }
 
-// maxSerial is how many bytes of a serial virtio-blk passes on
-// (VIRTIO_BLK_ID_BYTES).
+// maxSerial is the size in bytes of the longest serial that virtio-blk passes
+// on (VIRTIO_BLK_ID_BYTES).
 const maxSerial = 20
 
-// serialOf returns the volume's name, shortened to its beginning and a digest
-// if it is too long for a serial.
+// serialOf returns the name of the volume, e.g. data for /dev/hostler-data. If
+// the name is too long for a serial, the result is its beginning and a digest.
 func serialOf(device string) string {
 	name := strings.TrimPrefix(path.Base(device), "hostler-")
 	if len(name) <= maxSerial {
@@ -161,8 +163,9 @@ func diskText(source, serial string, readOnly bool) string {
 	return text
 }
 
-// foundDisks describes hostler's data disks of a domain, by their names:
-// neither the root disk nor the seed.
+// foundDisks returns descriptions of a domain's data disks that hostler made,
+// and the disks themselves, by name. The root disk and the seed are no data
+// disks.
 func foundDisks(disks []libvirtxml.DomainDisk) (texts map[string]string, at map[string]libvirtxml.DomainDisk) {
 	texts, at = map[string]string{}, map[string]libvirtxml.DomainDisk{}
 	for _, d := range disks {
@@ -179,8 +182,8 @@ func foundDisks(disks []libvirtxml.DomainDisk) (texts map[string]string, at map[
 	return texts, at
 }
 
-// fileOf returns the file behind the disk with the given target, "" if there is
-// none.
+// fileOf returns the path of the file behind the disk with the given target, or
+// "" if there is none.
 func fileOf(disks []libvirtxml.DomainDisk, target string) string {
 	for _, d := range disks {
 		if d.Target != nil && d.Target.Dev == target && d.Source != nil && d.Source.File != nil {

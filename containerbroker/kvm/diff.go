@@ -12,7 +12,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update return this error; a plan was validated before
+		return nil // Create and Update return this error
 	}
 	if known.key == nil && i.Stored.UserData != "" {
 		want.UserData = i.Stored.UserData // the digest cannot be computed without the key
@@ -27,7 +27,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	for _, disk := range m.Disks {
 		if disk.ReadOnly && i.Stored.Sizes[disk.Name] == 0 {
-			delete(want.Sizes, disk.Name) // unknown, e.g. after an adoption: do not restart a guest on a guess
+			delete(want.Sizes, disk.Name) // the guest may already know this size, e.g. after an adoption, so do not restart it
 		}
 	}
 	return containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
@@ -39,7 +39,8 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	})
 }
 
-// impactOf is the containerbroker.Rule of all that depends on the field alone.
+// impactOf is the containerbroker.Rule for properties and the root disk. Diff
+// and Update use it.
 func impactOf(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
 	for _, p := range properties {
 		if p.field != field || p.waits == nil {

@@ -23,16 +23,18 @@ const (
 	maxCPUs = 16
 	// spareSlots is how many devices can be plugged in while a guest runs.
 	spareSlots = 8
-	// K4: disks are vda to vdz; two are the root disk and the seed.
+	// K4: a guest's disks are vda to vdz. Two of them are the root disk and the
+	// seed.
 	maxDisks   = 26 - 2
 	rootTarget = "vda"
 	seedTarget = "vdz"
 )
 
-// agentChannel is the name of the channel on which QEMU's guest agent listens.
+// agentChannel is the name of the virtio channel on which QEMU's guest agent
+// listens.
 const agentChannel = "org.qemu.guest_agent.0"
 
-// plan is a machine with everything that its domain is built from.
+// plan holds everything from which the domain of a machine is built.
 type plan struct {
 	machine  containerbroker.Machine
 	uuid     string
@@ -45,7 +47,8 @@ type plan struct {
 }
 
 // settingsOf returns the settings of a machine with all defaults and minimum
-// sizes filled in (K1). UserData is the plain text, not its digest.
+// sizes filled in (K1). UserData in the result is the plain text, not its
+// digest.
 func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if err := checkStamp(m.Stamp); err != nil {
 		return containerbroker.Settings{}, err
@@ -74,13 +77,13 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 		s.RootDisk = defaultRootDisk
 	}
 	s.RootDisk = (max(s.RootDisk, leastRootDisk) + 511) &^ 511
-	s.Nesting = false // a guest may always nest; there is nothing to set
+	s.Nesting = false // every guest can nest, so there is nothing to set
 	s.NICs, s.Disks, s.Sizes = nicTexts(m), diskTexts(m), sizesOf(m)
 	return s, nil
 }
 
-// domain builds the definition of a new machine. It never concatenates XML:
-// every value goes through a typed field.
+// domain builds the definition of a new machine. It never concatenates XML.
+// Every value goes through a typed field.
 func (p plan) domain() (*libvirtxml.Domain, error) {
 	metadata, err := p.note.text()
 	if err != nil {
@@ -116,8 +119,8 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 	for _, disk := range p.machine.Disks {
 		devices.Disks = append(devices.Disks, dataDisk(disk, freeTarget(devices.Disks)))
 	}
-	// Root disk, seed, serial, balloon and random number generator take a slot
-	// each, and so do interfaces and disks.
+	// Each interface and data disk needs a slot. So do the root disk, the seed,
+	// the serial controller, the balloon and the random number generator.
 	zero := uint(0)
 	devices.Controllers = append(devices.Controllers, libvirtxml.DomainController{Type: "pci", Model: "pcie-root", Index: &zero})
 	for range 5 + len(devices.Interfaces) + len(p.machine.Disks) + spareSlots {
@@ -142,8 +145,8 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 	return d, nil
 }
 
-// cpuFor returns the guest's processor model: the host's own, or everything
-// that TCG can emulate.
+// cpuFor returns the guest's processor model. With KVM it is the host's model,
+// and otherwise everything that TCG can emulate.
 func cpuFor(kind string) *libvirtxml.DomainCPU {
 	if kind == "kvm" {
 		return &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "on"}
@@ -159,7 +162,7 @@ func seedDisk(path string) libvirtxml.DomainDisk {
 	}
 }
 
-// freeTarget returns the first unused target, e.g. vdb; "" if all are taken.
+// freeTarget returns the first unused target, e.g. vdb, or "" if all are taken.
 func freeTarget(disks []libvirtxml.DomainDisk) string {
 	for letter := 'b'; letter < 'z'; letter++ {
 		target := "vd" + string(letter)
@@ -183,7 +186,8 @@ var aliasName = strings.NewReplacer("_", "__", ".", "_d")
 
 var aliasBack = strings.NewReplacer("__", "_", "_d", ".")
 
-// named returns the device name in an alias with the given prefix.
+// named returns the device name in an alias, and false if the alias does not
+// have the given prefix.
 func named(alias *libvirtxml.DomainAlias, prefix string) (string, bool) {
 	if alias == nil {
 		return "", false

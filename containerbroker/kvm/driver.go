@@ -1,12 +1,15 @@
-// Package kvm drives the local libvirt over its unix socket: two calls for a
-// listing, and lifecycle events for wake-ups. It needs nothing else of the
-// host, except root's files for images and consoles.
+// Package kvm drives the local libvirt over its unix socket. It makes two calls
+// for a listing, and listens to libvirt's events to notice changes. Besides the
+// socket it uses the files of images and consoles, which need root, and some
+// files in /run and /proc if it can read them.
 package kvm
 
 import (
 	"log/slog"
 	"sync"
 	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
@@ -22,16 +25,19 @@ type Options struct {
 	// Namespace is the agent's namespace, which is part of every stamp.
 	Namespace string
 	// Accelerator returns AcceleratorKVM or AcceleratorTCG, whichever was
-	// proven to run guests on this host; nil means TCG, which runs everywhere.
+	// proven to run guests on this host. nil means TCG, which runs everywhere.
 	Accelerator func() string
-	// Pool is the storage pool of machines that name none; default "default".
+	// Pool is the storage pool of machines that name no pool; default
+	// "default".
 	Pool string
 	// Network is libvirt's network for machines without declared interfaces;
 	// default "default".
 	Network string
-	// Images turns references into files; nil: no images can be fetched.
+	// Images turns references into files. If it is nil, no image can be
+	// fetched.
 	Images images.Provider
-	// Runner converts images that are not qcow2; nil: they are refused.
+	// Runner runs the program that converts images that are not qcow2. If it is
+	// nil, such images are refused.
 	Runner run.Runner
 	// RuntimeDir is where libvirt keeps the process ids of its guests; default
 	// /run/libvirt/qemu. Proc is the proc filesystem with the host's ARP table;
@@ -46,7 +52,8 @@ type Options struct {
 	StartTimeout time.Duration
 	// AgentTimeout is how long a guest agent may take to answer after the
 	// guest's start; default 10 min, for a slow host without KVM. SeenTimeout
-	// is how long it may take after the guest's address is seen; default 90 s.
+	// is how long the agent may take after the guest's address was first seen
+	// from the host; default 90 s.
 	AgentTimeout, SeenTimeout time.Duration
 	// AddressTimeout is how long a guest with a DHCP client may take to get an
 	// address; default 60 s.
@@ -71,19 +78,23 @@ type Driver struct {
 	cached  *session
 	making  map[string]int // names that this process is creating
 	learned map[string]lesson
-	keys    map[string][]byte // by namespace
+	keys    map[string][]byte // the keys of records and digests, by namespace
 
 	flights flight.Group[containerbroker.Report, string]
 
-	// asking is a semaphore with a place for each agent that may be asked for
-	// its addresses at the same time. askWithin bounds the time that a listing
-	// spends on asking.
+	// asking is a semaphore. It bounds how many guests' agents are asked for
+	// their addresses at the same time. askWithin bounds the time that a
+	// listing spends on asking.
 	asking    chan struct{}
 	askWithin time.Duration
 
 	keyed sync.Mutex
 
-	lateCalls rpc.LateCalls
+	lateCalls rpc.LateCalls // its pool also serves borrow()
+
+	pools      recent[pool]           // without a connection
+	capacities recent[int64]          // of images, by path
+	made       recent[libvirt.Domain] // whose creation has just ended
 }
 
 var (
@@ -129,7 +140,7 @@ func New(opts Options) *Driver {
 	}
 }
 
-// domainType is libvirt's domain type for the proven accelerator.
+// domainType returns libvirt's domain type for the proven accelerator.
 func (d *Driver) domainType() string {
 	if d.opts.Accelerator != nil && d.opts.Accelerator() == AcceleratorKVM {
 		return "kvm"

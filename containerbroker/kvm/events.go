@@ -15,14 +15,16 @@ const (
 	// eventBuffer is how many events may wait for a slow reader before the
 	// stream counts as lost.
 	eventBuffer = 1024
-	// pingEvery is the interval between checks of an idle stream. If libvirt
-	// dies, its socket closes at once; the check finds a libvirt that hangs. An
-	// idle agent must make no more than two calls a minute in all.
+	// pingEvery is the interval between checks of an idle stream. The check
+	// finds a libvirt that hangs, because the socket of a libvirt that died
+	// closes at once. An idle agent must make no more than two calls a minute
+	// in all.
 	pingEvery   = time.Minute
 	pingTimeout = 5 * time.Second
 )
 
-// lifecycleWords are libvirt's lifecycle events by their number.
+// lifecycleWords are the names of libvirt's lifecycle events. An event's number
+// is its index.
 var lifecycleWords = []string{"defined", "undefined", "started", "suspended", "resumed", "stopped", "shutdown", "pmsuspended", "crashed"}
 
 // Events implements containerbroker.EventSource.

@@ -60,6 +60,7 @@ func get(t *testing.T, d *kvm.Driver, name string) containerbroker.Instance {
 // the deadline and nothing else: guests keep their processes, nothing is made
 // twice, and the next call works.
 func TestLibvirtFails(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.options("hostler")
 	o.RequestTimeout, o.StartTimeout = 3*time.Second, 6*time.Second
@@ -183,6 +184,7 @@ func count(names []string, name string) (n int) {
 
 // The serial console shows the guest's output and takes input.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.made(d, "talk")

@@ -19,15 +19,12 @@ import (
 
 // Exec implements containerbroker.GuestAccess through the guest's agent. It
 // reads the whole input before the command starts, and writes the output after
-// the command has ended. There are no terminals: with req.Terminal the command
-// gets no input, and its output gets a terminal's line ends. Interactive use
-// needs Console.
+// the command has ended. There are no terminals. With req.Terminal the command
+// gets no input, and lines of its output end with CR LF. Interactive use needs
+// Console.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
-	if err != nil {
-		return -1, fmt.Errorf("cannot run a command in instance %q: %w", name, err)
-	}
-	return code, nil
+	return code, fault.Explain(err, "cannot run a command in instance %q", name)
 }
 
 func (d *Driver) exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
@@ -60,7 +57,8 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}
 	if len(req.Env) > 0 {
-		// The agent replaces the whole environment by these variables.
+		// The agent replaces the whole environment by these variables, so add
+		// PATH.
 		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 		for _, key := range slices.Sorted(maps.Keys(req.Env)) {
 			cmd.Env = append(cmd.Env, key+"="+req.Env[key])
@@ -101,7 +99,8 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 const notExecuted = "Failed to execute child process"
 
 // notStarted turns the guest agent's refusal to start a command into a shell's
-// exit code: 127 if there is no such program, 126 if it may not be run.
+// exit code. The code is 127 if there is no such program, and 126 if the guest
+// does not permit to run it.
 func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
 	code, what := 0, ""
 	switch text := err.Error(); {
@@ -136,10 +135,7 @@ func (t terminalWriter) Write(p []byte) (int, error) {
 // Console implements containerbroker.GuestAccess. It opens the serial console
 // through its pseudo-terminal on the host, which needs root.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
-	if err := d.console(ctx, name, conn); err != nil {
-		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(d.console(ctx, name, conn), "cannot open the console of instance %q", name)
 }
 
 func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
@@ -205,10 +201,7 @@ func (d *Driver) terminalOf(ctx context.Context, name string) (string, error) {
 // libvirt logs the serial console, which needs root.
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	file, err := d.logOf(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", name, err)
-	}
-	return file, nil
+	return file, fault.Explain(err, "cannot read the console log of instance %q", name)
 }
 
 func (d *Driver) logOf(ctx context.Context, name string) (io.ReadCloser, error) {

@@ -23,19 +23,19 @@ import (
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// referenceAttr is the extended attribute with the reference for which a file
-// was fetched. A filesystem without extended attributes loses only the
-// reference.
+// referenceAttr is the name of the extended attribute that holds the reference
+// for which an image was fetched. On a filesystem without extended attributes
+// only the reference is lost.
 const referenceAttr = "user.hostler.reference"
 
 // imageName returns the file name of an image. The file is the backing file of
-// instances, so it is never written again.
+// root disks, so it is never written again.
 func imageName(namespace, digest string) string {
 	return "hostler-image-" + namespace + "-" + digest + ".qcow2"
 }
 
-// EnsureImage implements containerbroker.ImageStore. The id is the digest of
-// the file that the reference names.
+// EnsureImage implements containerbroker.ImageStore. The returned id is the
+// digest of the file that the reference names.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
@@ -87,7 +87,8 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 }
 
 // place makes the file of an image if it is missing. References to the same
-// content share a file: a second caller waits for the first.
+// content share a file, so a second caller for the same file waits for the
+// first.
 func (d *Driver) place(ctx context.Context, from, to, ref string, progress containerbroker.Progress) error {
 	_, err := d.flights.Do(ctx, to, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		if _, err := os.Stat(to); err == nil {
@@ -101,7 +102,7 @@ func (d *Driver) place(ctx context.Context, from, to, ref string, progress conta
 
 // makeFile makes the file of an image, either a copy of a qcow2 disk or a
 // conversion of a raw disk. The file gets its name only when it is complete and
-// synced (Z8). Two callers must not make the same file at a time.
+// synced (Z8). Two calls for the same file must not run at the same time.
 func (d *Driver) makeFile(ctx context.Context, from, to, ref string) error {
 	tmp := filepath.Join(filepath.Dir(to), "."+filepath.Base(to)+paths.TempSuffix)
 	defer func() { _ = os.Remove(tmp) }()
@@ -145,9 +146,9 @@ func copyFile(in *os.File, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// convert makes a qcow2 file from a raw disk. It states the source format
-// explicitly: qemu-img would otherwise trust the disk's first bytes, which may
-// imitate another format.
+// convert makes a qcow2 file from a raw disk. It names the source format,
+// because otherwise qemu-img would detect it from the disk's first bytes, which
+// may imitate another format.
 func (d *Driver) convert(ctx context.Context, from, to string) error {
 	if d.opts.Runner == nil {
 		return fault.New(fault.Invalid, "it is not a qcow2 disk")
@@ -181,8 +182,8 @@ func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorIm
 	return all, nil
 }
 
-// listImages returns the images. If unsure is not nil, some users of images
-// could not be read. With refresh, libvirt rescans the pool first.
+// listImages returns hostler's images. If unsure is not nil, the users of some
+// images could not be read. With refresh, libvirt rescans the pool first.
 func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerbroker.HypervisorImage, unsure, err error) {
 	c, err := d.open(ctx)
 	if err != nil {
@@ -225,10 +226,7 @@ func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerb
 
 // DeleteImage implements containerbroker.ImageStore.
 func (d *Driver) DeleteImage(ctx context.Context, id string) error {
-	if err := d.deleteImage(ctx, id); err != nil {
-		return fmt.Errorf("cannot delete image %s: %w", id, err)
-	}
-	return nil
+	return fault.Explain(d.deleteImage(ctx, id), "cannot delete image %s", id)
 }
 
 func (d *Driver) deleteImage(ctx context.Context, id string) error {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxInput bounds, in bytes, the input of a command: the guest's agent
-	// takes it in a single request and fails with much more.
+	// maxInput bounds, in bytes, the input of a command. The guest's agent
+	// takes the input in a single request and fails if it is much larger.
 	maxInput = 32 << 10
 	// inputTimeout is how long Exec waits for the first byte of a command's
 	// input.
@@ -22,14 +22,14 @@ const (
 // input is the standard input of a command.
 type input struct {
 	data []byte
-	// first receives the result of the first read if the input was silent for
-	// inputTimeout.
+	// first is nil if the input was read. If no input came within inputTimeout,
+	// first receives the result of the read that is still waiting.
 	first <-chan error
 }
 
-// readInput reads the whole input of a command. Input that stays silent for
-// inputTimeout without ending counts as no input, e.g. an idle terminal or the
-// open input of a remote shell: the command would otherwise wait for ever.
+// readInput reads the whole input of a command. If no byte and no end comes
+// within inputTimeout, e.g. from an idle terminal or the open input of a remote
+// shell, the command gets no input. Otherwise it would wait for ever.
 func readInput(ctx context.Context, from io.Reader) (input, error) {
 	if from == nil {
 		return input{}, nil
@@ -72,7 +72,8 @@ func readInput(ctx context.Context, from io.Reader) (input, error) {
 	return input{data: data}, nil
 }
 
-// late reports whether input arrived after the command was started without any.
+// late reports whether input arrived after the command had been started without
+// input.
 func (i input) late() bool {
 	select {
 	case err := <-i.first:

@@ -12,24 +12,24 @@ type isoFile struct {
 	content []byte
 }
 
-// The layout of a small ISO 9660 image (ECMA-119), in sectors of 2 KiB: 16
-// reserved sectors, the volume descriptors of the two trees and their
-// terminator, the path tables and root folders of both trees, then the files.
-// The second tree is Joliet's, which keeps file names unchanged.
+// The layout of a small ISO 9660 image (ECMA-119), in sectors of 2 KiB. After
+// 16 reserved sectors come the volume descriptors of the two trees, a
+// terminator, the path tables and root folders of both trees, and then the
+// files. The second tree is Joliet's, which keeps file names unchanged.
 const (
 	sector       = 2048
 	isoPrimary   = 16
 	isoJoliet    = 17
 	isoEnd       = 18
-	isoPathL     = 19 // then its big-endian twin, then both for Joliet
+	isoPathL     = 19 // little-endian path table; the big-endian one and Joliet's two follow
 	isoRoot      = 23
 	isoJolietTop = 24
 	isoFiles     = 25
 )
 
 // isoImage builds an image with the files in its root folder. The same
-// arguments give the same bytes. A root folder has a single sector, enough for
-// some thirty files.
+// arguments give the same bytes. Each root folder has a single sector, which is
+// enough for some thirty files.
 func isoImage(label string, files []isoFile) []byte {
 	at := make([]uint32, len(files))
 	next := uint32(isoFiles)
@@ -47,7 +47,8 @@ func isoImage(label string, files []isoFile) []byte {
 		put(isoPathL+uint32(2*i)+1, append(binary.BigEndian.AppendUint32([]byte{1, 0}, top), 0, 1, 0, 0))
 		folder := append(directoryRecord("\x00", top, sector, true), directoryRecord("\x01", top, sector, true)...)
 		for k, f := range files {
-			// Linux shows a plain ISO 9660 name in lower case.
+			// Plain ISO 9660 names are in upper case. Linux shows them in lower
+			// case.
 			name := strings.ToUpper(f.name)
 			if top == isoJolietTop {
 				name = string(wide(f.name))
@@ -62,8 +63,8 @@ func isoImage(label string, files []isoFile) []byte {
 	return image
 }
 
-// isoRead returns the files of an image that isoImage built, as far as the
-// image is intact.
+// isoRead returns the files of an image that isoImage() built, or nil if the
+// image is damaged.
 func isoRead(image []byte) []isoFile {
 	var files []isoFile
 	if len(image) < isoFiles*sector {
@@ -74,7 +75,7 @@ func isoRead(image []byte) []isoFile {
 		if end > int(folder[0]) || int(folder[0]) > len(folder) || int64(at)*sector+int64(size) > int64(len(image)) {
 			return nil
 		}
-		if name := string(folder[33:end]); name > "\x01" { // the first two are the folder itself
+		if name := string(folder[33:end]); name > "\x01" { // the first two entries are the folder itself and its parent
 			files = append(files, isoFile{strings.ToLower(name), image[int64(at)*sector : int64(at)*sector+int64(size)]})
 		}
 	}
@@ -101,8 +102,8 @@ func both32(b []byte, n uint32) {
 	binary.BigEndian.PutUint32(b[4:], n)
 }
 
-// volumeDescriptor returns the descriptor of a tree; escape is Joliet's mark,
-// nil for the plain tree.
+// volumeDescriptor returns the volume descriptor of a tree. escape is the mark
+// of Joliet's tree, and nil for the plain tree.
 func volumeDescriptor(kind byte, label string, sectors, top, paths uint32, escape []byte) []byte {
 	d := make([]byte, sector)
 	blank := func(from, to int) {

@@ -11,25 +11,26 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// lesson holds the addresses that a guest's agent reported, and libvirt's
-// number for that life of the guest.
+// lesson holds the addresses that a guest's agent reported. at is the time of
+// the report. life is libvirt's number of the guest's life, i.e. of the time
+// from its start to its end.
 type lesson struct {
 	life      int32
 	addresses []string
 	at        time.Time
-	// silent: the agent was asked at that time and has not answered.
+	// silent is true if the agent was asked at the time at and did not answer.
 	silent bool
 }
 
 const (
-	// askAgain is the age at which an agent's answer counts as old. leaveAlone
-	// is how long a silent agent is not asked again.
+	// askAgain is the age from which on an agent's answer counts as old. After
+	// a silent agent was asked, it is not asked again for leaveAlone.
 	askAgain   = 10 * time.Minute
 	leaveAlone = 5 * time.Minute
-	// listAnswer is how long an agent may take for its addresses while a
+	// listAnswer is how long an agent may take to report its addresses while a
 	// listing waits. askedAtOnce is the number of agents asked at the same
-	// time: libvirt serves five calls of one connection at once, and events
-	// need the connection too.
+	// time. It is below five, the number of calls of one connection that
+	// libvirt serves at once, because events use the connection, too.
 	listAnswer  = 3 * time.Second
 	askedAtOnce = 3
 )
@@ -46,10 +47,11 @@ type listedDomain struct {
 	at  int
 }
 
-// addresses returns the addresses of running guests: the agent's last answer,
-// or a new answer if that is old, or else the addresses seen from outside. A
-// guest controls its agent, so an agent may lie or hang; a listing spends at
-// most askWithin on all agents together.
+// addresses returns the addresses of each guest in guests. They come from the
+// agent's last answer, or from a new answer if the last is old. If the agent
+// has not answered, they are the addresses seen from the host. A guest controls
+// its agent, which may therefore hang, so a listing spends at most askWithin on
+// all agents together.
 func (d *Driver) addresses(guests []listedDomain, learn func(libvirt.Domain) (addresses []string, silent bool), seen func(listedDomain) []string) [][]string {
 	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
 	defer deadline.Stop()
@@ -63,7 +65,7 @@ func (d *Driver) addresses(guests []listedDomain, learn func(libvirt.Domain) (ad
 			select {
 			case d.asking <- struct{}{}:
 				defer func() { <-d.asking }()
-			case <-late: // left for the next listing
+			case <-late: // the next listing asks this agent
 				return
 			}
 			d.consult(g.dom, learn)
@@ -98,7 +100,7 @@ func (d *Driver) lessonOf(dom libvirt.Domain) (known lesson, fresh bool) {
 }
 
 // consult asks a guest's agent for its addresses, unless another listing is
-// asking or has just asked.
+// asking it or has just asked it.
 func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]string, bool)) {
 	mark := lesson{life: dom.ID, at: time.Now(), silent: true}
 	d.mu.Lock()
@@ -118,8 +120,8 @@ func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]strin
 	}
 }
 
-// learn asks the guest's agent, if there is one, for its addresses. silent
-// means that the agent did not answer.
+// learn asks the guest's agent, if there is one, for the guest's addresses and
+// stores the answer. silent is true if the agent did not answer.
 func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (addresses []string, silent bool) {
 	live, err := readDefinition(c, dom, 0)
 	if err != nil || !agentConnected(live) {

@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// replaceNote returns the domain's metadata with hostler's element replaced by
-// its note. Elements of other tools stay as they are.
+// replaceNote returns the domain's metadata, with hostler's element replaced by
+// def.note. Elements of other tools stay unchanged.
 func replaceNote(def *definition) (string, error) {
 	text, err := def.note.text()
 	if err != nil || def.domain.Metadata == nil {
@@ -26,7 +26,7 @@ func replaceNote(def *definition) (string, error) {
 	decoder := xml.NewDecoder(strings.NewReader(document))
 	kept := strings.Builder{}
 	depth := 0
-	from := int64(len(open)) // where the kept text began
+	from := int64(len(open)) // where the text to keep begins
 	for {
 		before := decoder.InputOffset()
 		token, err := decoder.Token()
@@ -58,10 +58,7 @@ func replaceNote(def *definition) (string, error) {
 // machine, the interfaces that hostler made for that machine become the
 // instance's own (note.Left).
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
-	if err := d.stamp(ctx, name, seen, s); err != nil {
-		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(d.stamp(ctx, name, seen, s), "cannot stamp instance %q", name)
 }
 
 func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
@@ -117,9 +114,10 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 	return nil
 }
 
-// mark changes a domain's note. libvirt has no conditional requests. So mark
-// looks the domain up by name once, and then reads and changes it by its UUID,
-// so that it never changes another domain that takes over the name.
+// mark changes a domain's note. Because libvirt has no conditional requests,
+// mark looks the domain up by name once, and then reads and changes the domain
+// by its UUID. So it never changes another domain that has since taken the
+// name.
 func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, definition) error) error {
 	c, err := d.open(ctx)
 	if err != nil {

@@ -14,27 +14,27 @@ import (
 	"hostler/internal/fault"
 )
 
-// definition is a domain's definition, parsed.
+// definition is the parsed definition of a domain.
 type definition struct {
 	domain libvirtxml.Domain
 	note   *note
-	// live is the running guest in its present life. It is set only for
-	// hostler's instances that were listed as running: see running.go.
+	// live is the running guest, as read from libvirt (see running.go). It is
+	// set only for hostler's instances that were listed as running.
 	live *life
-	// slots is the result of freeSlots.
+	// slots is the result of freeSlots() for the definition.
 	slots int
-	// seedText is the user-data in the seed of a domain that an old version made.
+	// seedText is the result of seedTextToCompare().
 	seedText string
 }
 
-// raw holds the values that Diff needs beyond containerbroker.Instance: the key
-// of the digest of user-data.
+// raw holds the values that Diff needs beyond containerbroker.Instance. key is
+// the key for the digest of user-data.
 type raw struct {
 	key      []byte
 	seedText string // see definition
 }
 
-// The flags of calls that the library has no names for (libvirt-domain.h).
+// The flags of calls for which the library has no names (libvirt-domain.h).
 const (
 	statsState        = 1 << 0
 	listAutostart     = 1 << 10
@@ -45,8 +45,8 @@ const (
 // List implements containerbroker.Broker with two calls, and another call for
 // each domain whose definition changed since the last listing. The calls use
 // the connection that all listings share. When ctx ends, List returns but its
-// calls go on to their own limit: ending a call would close the connection for
-// the other listings.
+// calls go on to their own limits, because cancelling a call would close the
+// connection for the other listings.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	var all []containerbroker.Instance
 	listed := make(chan error, 1)
@@ -140,7 +140,8 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	return all, nil
 }
 
-// stateIn finds a domain's state and its reason among its statistics.
+// stateIn finds a domain's state and the reason for that state among the
+// domain's statistics.
 func stateIn(params []libvirt.TypedParam) (state, reason int32, ok bool) {
 	for _, p := range params {
 		n, isInt := p.Value.I.(int32)
@@ -155,6 +156,7 @@ func stateIn(params []libvirt.TypedParam) (state, reason int32, ok bool) {
 }
 
 // definition returns a domain's definition, from the cache if nothing changed.
+// runs says whether the guest runs.
 func (d *Driver) definition(s *session, dom libvirt.Domain, runs bool) (definition, error) {
 	known, ok, mark := s.recall(dom.UUID)
 	written := time.Time{}
@@ -196,7 +198,7 @@ func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (
 	return def, nil
 }
 
-// instanceOf reads a domain. It trusts no value of the definition: an
+// instanceOf reads a domain. It trusts no value of the definition. An
 // unreadable value becomes the zero value.
 func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name string, status containerbroker.Status) (containerbroker.Instance, error) {
 	i := containerbroker.Instance{Name: name, Status: status}
@@ -239,7 +241,8 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	return i, nil
 }
 
-// halfMade returns the status of an instance whose creation has not finished.
+// halfMade returns the status of an instance whose creation has not finished,
+// depending on whether this process is creating it.
 func (d *Driver) halfMade(name string) containerbroker.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,8 +252,8 @@ func (d *Driver) halfMade(name string) containerbroker.Status {
 	return containerbroker.StatusHalfMade
 }
 
-// statusOf translates libvirt's states. Every domain is listed, in any state
-// (Z3).
+// statusOf translates libvirt's states. No state hides a domain from the
+// listing (Z3).
 func statusOf(state, reason int32) containerbroker.Status {
 	switch libvirt.DomainState(state) {
 	case libvirt.DomainRunning, libvirt.DomainBlocked:
@@ -291,8 +294,8 @@ func standstill(state, reason int32, name string) string {
 	return ""
 }
 
-// suspended reports whether the guest is suspended to RAM. Such a guest needs a
-// wake-up; a paused guest needs a resume.
+// suspended reports whether the guest is suspended to RAM. A suspended guest is
+// continued by a wake-up, a paused guest by a resume.
 func suspended(state int32) bool {
 	return libvirt.DomainState(state) == libvirt.DomainPmsuspended
 }
@@ -301,8 +304,8 @@ func running(s containerbroker.Status) bool {
 	return s == containerbroker.StatusRunning || s == containerbroker.StatusFrozen
 }
 
-// wholeMiB returns the memory that a guest really gets, in bytes: libvirt
-// counts memory in KiB and rounds it up to whole MiB.
+// wholeMiB returns the memory, in bytes, that a guest really gets, because
+// libvirt rounds memory up to whole MiB.
 func wholeMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) &^ (1<<20 - 1) }
 
 // bytesOf reads a size with libvirt's unit. It returns 0 for an unknown unit or

@@ -16,17 +16,18 @@ import (
 )
 
 // The guest's agent returns a command's output in a single answer. libvirt
-// passes on answers of up to 4 MiB, and drops an agent that answers with 10
-// MiB. So a shell in the guest runs the command and passes only the beginnings
-// of its outputs to the agent. The rest waits in files, which the driver
-// fetches in pieces.
+// passes on answers of up to 4 MiB, and disconnects an agent that answers with
+// 10 MiB. So a shell in the guest runs the command and passes only the
+// beginnings of its outputs to the agent. It writes the rest to files, which
+// the driver fetches in pieces.
 
-// keeper is that shell's script. Its arguments are a folder that does not exist
-// yet, and the command. It passes on the beginnings of both outputs and the
-// exit code. If there is more output, standard error ends with a line break,
-// the folder's name and the names of the files in it, or "lost". If there is no
-// more, it removes the folder. The command keeps its own PATH, which differs
-// from the script's.
+// keeper is the script of that shell. Its arguments are a folder that does not
+// exist yet, and the command. It passes on the beginnings of both outputs and
+// the exit code. If there is more output, standard error ends with a line
+// break, the folder's name and the names of the files with the rest. "lost"
+// stands for output that could not be stored. If there is no more output, the
+// script removes the folder. The command does not get the PATH that the script
+// sets for itself.
 const keeper = `
 hostler_path=$PATH hostler_dir=$1 hostler_code= hostler_more=
 shift
@@ -62,24 +63,24 @@ exit "$hostler_code"
 
 const (
 	shell = "/bin/sh"
-	// pieceSize is how much of a file is fetched at once, in bytes, chosen for
-	// a slow guest's serial port.
+	// pieceSize is how many bytes of a file are fetched at once. It suits a
+	// slow guest's serial port.
 	pieceSize = 512 << 10
 	// tidyTimeout bounds the removal of a command's files in its guest.
 	tidyTimeout = 10 * time.Second
 )
 
-// guestOutput is a command whose output may be of any length.
+// guestOutput is the stored rest of a command's output, in files in the guest.
 type guestOutput struct {
 	d    *Driver
 	c    *conn
 	dom  libvirt.Domain
-	dir  string // in the guest
+	dir  string // the folder in the guest; "" if there is none
 	more []string
 }
 
-// runWithOutput runs a command in the guest like runInGuest, but returns only
-// the beginnings of its outputs; writeRest fetches the remainder. The caller must
+// runWithOutput runs a command in the guest like runInGuest(), but returns only
+// the beginnings of its outputs. writeRest() fetches the rest. The caller must
 // call tidy in every case.
 func (d *Driver) runWithOutput(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (*guestOutput, ended, []byte, []byte, error) {
 	k := &guestOutput{d: d, c: c, dom: dom, dir: "/tmp/hostler-exec." + rand.Text()}
@@ -87,8 +88,8 @@ func (d *Driver) runWithOutput(ctx context.Context, c *conn, dom libvirt.Domain,
 	wrapped.Path, wrapped.Args = shell, append([]string{"-c", keeper, "hostler", k.dir, cmd.Path}, cmd.Args...)
 	result, out, complaints, err := runInGuest(ctx, c, dom, wrapped)
 	if err != nil && strings.Contains(err.Error(), notExecuted) {
-		// There is no shell: run the command directly, with output that fits
-		// into a single answer.
+		// Without a shell, run the command directly. Its output must fit into a
+		// single answer.
 		k.dir = ""
 		result, out, complaints, err = runInGuest(ctx, c, dom, cmd)
 	}
@@ -97,13 +98,13 @@ func (d *Driver) runWithOutput(ctx context.Context, c *conn, dom libvirt.Domain,
 	}
 	complaints, k.more = splitReport(complaints, k.dir)
 	if len(k.more) == 0 {
-		k.dir = "" // the script removed it
+		k.dir = "" // the script has removed the folder
 	}
 	return k, result, out, complaints, nil
 }
 
-// splitReport separates the keeper's report from the end of the command's
-// standard error.
+// splitReport splits standard error into the command's text and the report that
+// keeper appended. more has the words of the report after the folder.
 func splitReport(complaints []byte, dir string) (rest []byte, more []string) {
 	at := bytes.LastIndex(complaints, []byte("\n"+dir+" "))
 	if dir == "" || at < 0 {
@@ -112,7 +113,7 @@ func splitReport(complaints []byte, dir string) (rest []byte, more []string) {
 	return complaints[:at], strings.Fields(string(complaints[at+1+len(dir):]))
 }
 
-// writeRest writes the remainder of the outputs.
+// writeRest writes the rest of the outputs.
 func (k *guestOutput) writeRest(stdout, stderr io.Writer) error {
 	for _, name := range k.more {
 		w := map[string]io.Writer{"out": stdout, "err": stderr}[name]

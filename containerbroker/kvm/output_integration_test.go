@@ -17,6 +17,7 @@ import (
 // answer arrives complete and leaves no files in the guest; a cancelled command
 // leaves none either.
 func TestLongOutput(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.machine(d, "talker")

@@ -21,7 +21,8 @@ func imageOf(namespace, file string) (digest string, ok bool) {
 	return digest, ours && digestPattern.MatchString(digest) && filepath.Base(file) == imageName(namespace, digest)
 }
 
-// describe reads a volume, including its backing file.
+// describe returns the description of a volume, with the path of its backing
+// file.
 func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err error) {
 	text, err := value(c, "read volume "+clean(v.Name, 256), func(l *libvirt.Libvirt) (string, error) { return l.StorageVolGetXMLDesc(v, 0) })
 	if err != nil {
@@ -33,9 +34,10 @@ func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err
 	return def, nil
 }
 
-// usersOf returns the users of each image: instances with a stamp, and volumes
-// of released or foreign domains, found by their backing files. A volume's user
-// is its domain's name, or else its file name. unsure names the volumes that
+// usersOf returns the users of each image, by the image's digest. Users are
+// instances with a stamp, and volumes of released or foreign domains whose
+// backing file is the image. Such a volume is listed by the name of its domain,
+// or by its file name if the domain is not known. unsure names the volumes that
 // could not be read.
 func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []containerbroker.Instance) (users map[string][]string, unsure, err error) {
 	users = map[string][]string{}
@@ -82,9 +84,9 @@ func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []
 	return users, unsure, nil
 }
 
-// recovered returns a note for a domain without a stamp. If hostler made the
-// domain and released it, the note holds the image, pool and size of its root
-// disk; otherwise it is empty.
+// recovered returns a new note for a domain without a stamp. If hostler made
+// the domain and released it, the note holds the image, pool and size of the
+// root disk. Otherwise the note is empty.
 func (d *Driver) recovered(c *conn, def definition) (*note, error) {
 	n := &note{}
 	file := fileOf(def.domain.Devices.Disks, rootTarget)

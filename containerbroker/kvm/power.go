@@ -2,7 +2,6 @@ package kvm
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -14,14 +13,14 @@ import (
 )
 
 const (
-	// destroyTimeout bounds the killing of a guest: libvirt waits 15 s for its
-	// process to end after SIGTERM, and then 15 s after SIGKILL.
+	// destroyTimeout bounds the killing of a guest. libvirt waits 15 s for the
+	// guest's process to end after SIGTERM, and then 15 s after SIGKILL.
 	destroyTimeout = 45 * time.Second
-	// askEvery is the interval between requests to shut down: a guest that is
-	// still booting ignores them.
+	// askEvery is the interval between requests to the guest. They are
+	// repeated, because a guest that is still booting ignores them.
 	askEvery = 3 * time.Second
-	// askLimit bounds a single request to shut down: libvirt waits 5 s for an
-	// agent, and without a limit for a QEMU that hangs.
+	// askLimit bounds a single request to shut down. libvirt waits 5 s for an
+	// agent, and for ever for a QEMU that hangs.
 	askLimit = 8 * time.Second
 	lookEach = 200 * time.Millisecond
 )
@@ -29,18 +28,19 @@ const (
 // SetPower implements containerbroker.Broker.
 func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
 	err := d.setPower(ctx, name, to, timeout)
-	if err != nil {
-		return fmt.Errorf("cannot %s instance %q: %w", to, name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot %s instance %q", to, name)
 }
 
 func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
-	c, err := d.open(ctx)
+	c, err := d.borrow(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	// A domain that this driver has just created is complete and does not run.
+	if dom, made := d.made.take(name); made && to == containerbroker.PowerStart {
+		return d.powerUp(c, dom)
+	}
 	dom, err := c.domain(name)
 	if fault.Is(err, fault.NotFound) && to == containerbroker.PowerStop {
 		return nil
@@ -67,7 +67,7 @@ func status(c *conn, dom libvirt.Domain) (containerbroker.Status, error) {
 	return now, err
 }
 
-// power returns the status together with libvirt's own state.
+// power returns the status of a domain, and libvirt's number of the state.
 func power(c *conn, dom libvirt.Domain) (now containerbroker.Status, state int32, err error) {
 	var reason int32
 	err = c.Call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
@@ -96,26 +96,31 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	case containerbroker.StatusFrozen:
 		return wake(c, dom, state)
 	}
-	def, err := readDefinition(c, dom, xmlInactive)
+	def, err := readDefinition(c, dom, xmlInactiveSecure)
 	if err != nil {
 		return err
 	}
 	if def.note != nil && def.note.Making {
 		return fault.New(fault.Transient, "its creation was interrupted; it has to be created again")
 	}
-	if err := d.followAccelerator(c, dom); err != nil {
+	if err := d.followAccelerator(c, dom, def); err != nil {
 		return err
 	}
+	return d.powerUp(c, dom)
+}
+
+// powerUp starts a domain that does not run.
+func (d *Driver) powerUp(c *conn, dom libvirt.Domain) error {
 	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
 		return err
 	}
-	_, err = slowCall(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
+	_, err := slowCall(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
 	if hit := failpoint.Hit(failpoint.KVMStartNoReply); hit != nil && err == nil {
 		err = hit
 	}
 	if err != nil && c.ctx.Err() == nil {
-		// The guest may run nonetheless: an earlier start was under way, or the
-		// answer was lost.
+		// The guest may run nonetheless, because an earlier start was still
+		// under way, or because only the answer was lost.
 		if again, openErr := d.open(c.ctx); openErr == nil {
 			defer again.Close()
 			if now, lookErr := status(again, dom); lookErr == nil && now == containerbroker.StatusRunning {
@@ -126,12 +131,11 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	return err
 }
 
-// followAccelerator switches one of hostler's guests to the present
-// accelerator: a host may gain or lose KVM.
-func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
-	def, err := readDefinition(c, dom, xmlInactiveSecure)
-	if err != nil || def.note == nil || def.note.Namespace != d.opts.Namespace || def.note.Image == "" || def.domain.Type == d.domainType() {
-		return err
+// followAccelerator switches a guest that hostler made to the accelerator that
+// the host now has, because a host may gain or lose KVM.
+func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain, def definition) error {
+	if def.note == nil || def.note.Namespace != d.opts.Namespace || def.note.Image == "" || def.domain.Type == d.domainType() {
+		return nil
 	}
 	def.domain.Type = d.domainType()
 	def.domain.CPU = cpuFor(def.domain.Type)
@@ -139,10 +143,10 @@ func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 	return d.redefine(c, &def)
 }
 
-// powerOff stops a guest: through its agent or power button until timeout has
-// passed, then by force. A suspended guest is woken first. A paused guest is
-// killed at once: it would not react, and after a resume the cause may pause it
-// again.
+// powerOff stops a guest. Until timeout has passed, it asks through the agent
+// or the power button, and then it uses force. It wakes a suspended guest
+// first. It kills a paused guest at once, because the guest would not react,
+// and after a resume the cause of the pause may pause it again.
 func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	var asked time.Time
@@ -175,10 +179,11 @@ func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) er
 	}
 }
 
-// askToStop asks the guest's agent to shut down, or else presses the power
-// button. It returns true if there is no need to ask again. It uses a
-// connection of its own, which is lost if QEMU hangs or the agent is slow:
-// libvirt continues the request without it.
+// askToStop asks the guest's agent to shut down. Without an agent that answers,
+// it presses the power button. It returns true if there is no need to ask
+// again. It uses a separate connection, because a request that takes too long,
+// e.g. to a QEMU that hangs, can be given up only by closing its connection.
+// libvirt goes on with the request nonetheless.
 func (d *Driver) askToStop(ctx context.Context, dom libvirt.Domain, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

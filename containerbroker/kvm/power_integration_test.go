@@ -14,6 +14,7 @@ import (
 // The listing explains that a guest suspended itself to RAM; a start wakes the
 // guest.
 func TestSuspendedGuests(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.machine(d, "sleeper")

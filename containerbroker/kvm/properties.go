@@ -10,27 +10,28 @@ import (
 	"hostler/internal/fault"
 )
 
-// property is a row of the table of the settings that are plain values of a
+// property is a row of the table of settings that are plain values in a
 // domain's definition.
 type property struct {
 	field string
-	// fill sets the default, or the minimum, of a machine; nil: none.
+	// fill replaces a missing value by the default, and a too small value by
+	// the minimum. It is nil if there is neither.
 	fill func(*containerbroker.Properties)
 	// read reads the definition of a domain, or of its running guest.
 	read func(*libvirtxml.Domain, *containerbroker.Properties)
 	// write changes a definition that takes effect at the next start.
 	write func(*libvirtxml.Domain, containerbroker.Properties) error
-	// waits says why a running guest gets the value only at its next start; nil,
-	// or an empty text: live changes the guest.
+	// waits returns why a running guest gets the value only at its next start.
+	// If it is nil or returns "", live changes the running guest.
 	waits func(want containerbroker.Properties, i containerbroker.Instance) string
 	live  func(*updating) error
-	// running: the property of the running guest is read as well. That of the
-	// other properties is taken to be as stored.
+	// running is true if the property is also read from the running guest. For
+	// other properties, the running value is taken to be the stored value.
 	running bool
 }
 
-// properties is the table. The root disk, which is a file, and autostart, which
-// libvirt keeps beside the definition, are not in it.
+// properties is the table of those settings. It lacks the root disk, which is a
+// file, and autostart, which libvirt stores outside the definition.
 var properties = []property{
 	{
 		field: containerbroker.FieldCPUs, running: true,
@@ -68,8 +69,8 @@ var properties = []property{
 	},
 }
 
-// cpusOf returns the number of a domain's processors, and of those that it has
-// room for.
+// cpusOf returns the number of processors that a domain has, and the largest
+// number that it can have without a restart.
 func cpusOf(v *libvirtxml.DomainVCPU) (has, places int) {
 	if v == nil {
 		return 0, 0
@@ -80,9 +81,9 @@ func cpusOf(v *libvirtxml.DomainVCPU) (has, places int) {
 	return int(v.Value), int(v.Value)
 }
 
-// setCPUs gives a definition n processors and room for more. If the definition
-// lays out processors in sockets or NUMA cells, the maximum stays as it was, or
-// grows by whole sockets.
+// setCPUs sets the number of processors in a definition to n and leaves room
+// for more. If the definition divides processors into sockets or NUMA cells,
+// the maximum stays unchanged, or grows by whole sockets if n is larger.
 func setCPUs(def *libvirtxml.Domain, n int) {
 	want := uint(n)
 	most := &libvirtxml.DomainVCPU{Value: uint(max(n, min(maxCPUs, max(2*runtime.NumCPU(), 4))))}
@@ -106,9 +107,10 @@ func setCPUs(def *libvirtxml.Domain, n int) {
 }
 
 // setMemory sets the memory of a definition, in bytes. libvirt computes the
-// memory of a guest with NUMA cells as the sum of its cells. So less memory
-// goes through the balloon, and more goes into the only cell; with several
-// cells it returns fault.NeedsOperator.
+// memory of a guest with NUMA cells as the sum of its cells. So for a value up
+// to that sum, only the balloon changes, and for a larger value the only cell
+// grows. If more memory would have to be divided between several cells,
+// setMemory returns fault.NeedsOperator.
 func setMemory(def *libvirtxml.Domain, want int64) error {
 	kib := uint(want >> 10)
 	current := &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}
@@ -129,7 +131,7 @@ func setMemory(def *libvirtxml.Domain, want int64) error {
 	return nil
 }
 
-// plugCPUs plugs processors in. It never unplugs any.
+// plugCPUs plugs processors into the running guest. It never unplugs any.
 func (u *updating) plugCPUs() error {
 	want := uint32(u.want.CPUs)
 	has, places := cpusOf(u.live.domain.VCPU)
@@ -162,8 +164,9 @@ func memoryOf(d *libvirtxml.Domain) int64 {
 	return wholeMiB(bytes)
 }
 
-// balloon inflates or deflates the guest's balloon. Memory beyond the size at
-// the guest's start comes with the next start.
+// balloon sets the memory of the running guest through its balloon. If the
+// wanted memory exceeds the maximum at the guest's start, balloon does nothing,
+// and the guest gets the memory at its next start.
 func (u *updating) balloon() error {
 	m := u.live.domain.Memory
 	if m == nil || u.want.Memory > bytesOf(m.Value, m.Unit) {

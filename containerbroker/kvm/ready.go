@@ -17,22 +17,19 @@ import (
 	"hostler/internal/pause"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe by a script that the
-// guest's agent runs. A guest whose agent does not answer is ready once its
-// address has been seen from outside for SeenTimeout. If no address is seen
-// either, the guest is ready after AgentTimeout (at once without an agent
-// channel), unless the machine expects an address.
+// WaitReady implements containerbroker.ReadinessProbe. It lets the guest's
+// agent run a script. A guest whose agent does not answer is ready SeenTimeout
+// after its addresses were first seen from the host. If none are seen, the
+// guest is ready after AgentTimeout, or at once if it has no channel for an
+// agent, unless the machine expects an address.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
-	if err != nil {
-		return containerbroker.Readiness{}, fmt.Errorf("instance %q is not ready: %w", m.Name, err)
-	}
-	return found, nil
+	return found, fault.Explain(err, "instance %q is not ready", m.Name)
 }
 
 func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	var ready containerbroker.Readiness
-	c, err := d.open(ctx)
+	c, err := d.borrow(ctx)
 	if err != nil {
 		return ready, err
 	}
@@ -61,12 +58,13 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 		return d.readyFromOutside(ctx, c, after, m, agentErr)
 	}
 	d.mu.Lock()
-	delete(d.learned, m.Name) // the addresses reported earlier may be incomplete
+	delete(d.learned, m.Name) // addresses that the agent reported earlier may be incomplete
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
 	ready.Addresses, _ = d.learn(c, after, agentAnswer)
 	if len(m.NICs) == 0 {
-		// libvirt's own network serves DHCP, so an address will follow.
+		// libvirt's own network has a DHCP server, so the guest will get an
+		// address.
 		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
 			if err := pause.For(ctx, lookEach); err != nil {
 				return ready, err
@@ -85,8 +83,9 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 // network.
 const leaseTime = 15 * time.Second
 
-// alive returns the domain in its present life. If it does not run, alive
-// returns a transient error with the last lines of its console.
+// alive returns the domain with the number of its present life. If the guest
+// does not run, alive returns a transient error with the last lines of its
+// console.
 func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 	now, err := status(c, dom)
 	if err != nil {
@@ -100,7 +99,7 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 
 // probe runs the script in the guest and returns its output.
 func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
-	var since time.Time // when an address was first seen from outside
+	var since time.Time // when all awaited addresses were first seen from the host
 	agentless := func(live definition) bool {
 		if _, channel := agentState(live); !channel && !guestprobe.ExpectsAddress(m) {
 			return true // there is nothing to wait for
@@ -152,8 +151,8 @@ func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Doma
 // end.
 const maxTail = 16 << 10
 
-// lastWords returns the last three lines of the console log, "" if it cannot be
-// read.
+// lastWords returns the last three lines of the console log, or "" if the log
+// cannot be read.
 func (d *Driver) lastWords(c *conn, dom libvirt.Domain) string {
 	def, err := readDefinition(c, dom, xmlInactive)
 	if err != nil {

@@ -11,22 +11,24 @@ import (
 	"hostler/containerbroker"
 )
 
-// life is a guest from its start to its end. It may differ from the definition,
-// which applies at the next start, if another tool changed only one of the two.
+// life is a running guest, from its start to its end. The guest may differ from
+// the definition, which applies at the next start, if another tool changed only
+// one of the two.
 type life struct {
-	// id is libvirt's number of this life. written is the time of libvirt's
-	// status file before the life was read.
+	// id is libvirt's number of this life. written is the result of written()
+	// before the guest was read.
 	id      int32
 	written time.Time
-	// domain is the running guest; nil if the life ended before it was read.
+	// domain describes the running guest. It is nil if the guest ended before
+	// it was read.
 	domain *libvirtxml.Domain
-	// slots is the result of freeSlots.
+	// slots is the result of freeSlots() for the running guest.
 	slots int
 }
 
 // written returns when libvirt last wrote the status file of a running guest.
-// It shows changes for which libvirt sends no event, e.g. of processors. The
-// time is zero if the file cannot be seen.
+// The time shows changes for which libvirt sends no event, e.g. of processors.
+// It is zero if the file cannot be seen.
 func (d *Driver) written(dom libvirt.Domain) time.Time {
 	info, err := os.Stat(filepath.Join(d.opts.RuntimeDir, filepath.Base(dom.Name)+".xml"))
 	if err != nil {
@@ -48,8 +50,8 @@ func readLife(c *conn, dom libvirt.Domain, written time.Time) (*life, error) {
 	return l, err
 }
 
-// settings returns the settings of the running guest, and its room. Settings
-// that are not read from the guest are as stored.
+// settings returns the settings and the room of the running guest. Settings
+// that cannot be read from the guest are copied from stored.
 func (l *life) settings(def definition, stored containerbroker.Settings) (*containerbroker.Settings, *containerbroker.Room) {
 	s := stored
 	for _, p := range properties {
@@ -63,7 +65,7 @@ func (l *life) settings(def definition, stored containerbroker.Settings) (*conta
 	return &s, &containerbroker.Room{CPUs: places, Devices: l.slots}
 }
 
-// ownNICs is foundNICs without the interfaces that an earlier machine left.
+// ownNICs is like foundNICs(), but leaves out the interfaces in note.Left.
 func (def definition) ownNICs(interfaces []libvirtxml.DomainInterface) (texts map[string]string, at map[string]libvirtxml.DomainInterface) {
 	texts, at = foundNICs(interfaces, def.domain.UUID)
 	if def.note != nil {

@@ -14,6 +14,7 @@ import (
 // W12 I15: a change that another tool makes only in the running guest is seen
 // and repaired; an unchanged guest costs no call of its own.
 func TestDriftOfTheRunningGuest(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.machine(d, "drift")

@@ -20,9 +20,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// secretUUID names the libvirt secret that holds a namespace's key. Users who
-// may read the secret may do anything to the guests; users with read-only
-// access to libvirt cannot read it.
+// secretUUID returns the UUID of the libvirt secret that holds a namespace's
+// key. Only users with full access to libvirt, who can do anything to the
+// guests, can read the secret. Users with read-only access cannot.
 func secretUUID(namespace string) string { return uuidOf("secret", namespace) }
 
 // sealKey returns the key of a namespace. If the key is missing, it makes the
@@ -106,7 +106,8 @@ func seal(key []byte, text string) (string, error) {
 	return base64.StdEncoding.EncodeToString(aead.Seal(nonce, nonce, packed.Bytes(), nil)), nil
 }
 
-// unseal reverses seal; it returns "" for text that it cannot read.
+// unseal returns the text that seal() encrypted, or "" if it cannot read
+// sealed.
 func unseal(key []byte, sealed string) string {
 	data, err := base64.StdEncoding.DecodeString(sealed)
 	aead, cipherErr := cipherOf(key)
@@ -133,7 +134,7 @@ func cipherOf(key []byte) (cipher.AEAD, error) {
 }
 
 // digest returns a keyed digest, which shows whether two texts differ without
-// revealing them; "" for an empty text or no key.
+// revealing them. It returns "" if the text is empty or key is nil.
 func digest(key []byte, text string) string {
 	if text == "" || key == nil {
 		return ""

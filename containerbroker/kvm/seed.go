@@ -14,7 +14,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// The files of a seed.
+// The names of the files in a seed.
 const (
 	fileMeta    = "meta-data"
 	fileUser    = "user-data"
@@ -23,8 +23,8 @@ const (
 )
 
 // seedOf returns cloud-init's seed (NoCloud) as an ISO image, and the image's
-// digest. The seed stays attached as long as the instance exists: without it,
-// cloud-init assumes a new instance and repeats its first boot.
+// digest. The seed stays attached as long as the instance exists, because
+// without it cloud-init assumes a new instance and repeats the first boot.
 func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, err error) {
 	guest := m.Guest
 	if guest.InstanceID == "" {
@@ -57,9 +57,9 @@ func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, e
 	return image, hex.EncodeToString(hash[:]), nil
 }
 
-// seedAfter returns the seed that follows an instance's old seed. The guest
-// keeps its instance-id and user-data, so cloud-init does not repeat the first
-// boot. With rerun the seed has the machine's user-data and a new instance-id.
+// seedAfter returns the seed that replaces an instance's old seed. It keeps the
+// instance-id and user-data, so that cloud-init does not repeat the first boot.
+// With rerun, it has the machine's user-data and a new instance-id instead.
 func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (image []byte, sum string, err error) {
 	had := map[string][]byte{}
 	for _, f := range isoRead(old) {
@@ -93,7 +93,7 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 
 // seedTextToCompare returns the user-data in the domain's seed if it may hold a
 // password of a proxy, which the digest in the note does not show. It returns
-// "" if there is none, or if the seed is gone.
+// "" if there is no such user-data, or if the seed is gone.
 func seedTextToCompare(c *conn, def definition) (string, error) {
 	n, seed := def.note, fileOf(def.domain.Devices.Disks, seedTarget)
 	if n == nil || n.UserData == "" || n.PlainProxies || n.Pool == "" || n.Making || seed == "" {
@@ -115,8 +115,8 @@ func seedTextToCompare(c *conn, def definition) (string, error) {
 	return "", err
 }
 
-// nextInstanceID returns the id that follows, e.g. UUID-3 after UUID-2. It
-// never repeats an id, because cloud-init remembers them all.
+// nextInstanceID returns the instance-id that follows last, e.g. UUID-3 after
+// UUID-2. It never repeats an id, because cloud-init remembers all of them.
 func nextInstanceID(last, uuid string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(last, uuid+"-"))
 	if err != nil || n < 1 {
@@ -126,7 +126,8 @@ func nextInstanceID(last, uuid string) string {
 }
 
 // seedInterfaces describes the machine's interfaces to cloud-init, which
-// matches them by MAC address. The guest chooses their kernel names.
+// matches them by MAC address. The guest's kernel chooses their names before
+// cloud-init does.
 func seedInterfaces(m containerbroker.Machine, uuid string) []cloudinit.Interface {
 	var all []cloudinit.Interface
 	for _, n := range m.NICs {

@@ -16,6 +16,7 @@ import (
 // of the host and on libvirt's own network. For the latter, libvirt itself
 // returns the leases: the provisioner may see none of the host's files.
 func TestAddressesAreSeenFromOutside(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	br := bridge(t)

@@ -12,8 +12,8 @@ import (
 
 // session is the connection that listings and events share, together with a
 // cache of domain definitions. libvirt sends an event when a definition
-// changes, so a pass over unchanged domains reads none of them. The cache is
-// dropped with the connection, and every rereadEvery, for the few changes
+// changes, so a listing need not read unchanged domains. The cache is emptied
+// when the connection is lost, and every rereadEvery because of the few changes
 // without an event.
 type session struct {
 	*conn
@@ -34,8 +34,8 @@ var watched = []libvirt.DomainEventID{
 	libvirt.DomainEventIDAgentLifecycle, libvirt.DomainEventIDDeviceAdded, libvirt.DomainEventIDMetadataChange,
 }
 
-// session returns the shared connection, and opens a new connection if it is
-// lost.
+// session returns the shared connection. If the connection was lost, it opens a
+// new one.
 func (d *Driver) session(ctx context.Context) (*session, error) {
 	d.mu.Lock()
 	s := d.cached
@@ -91,7 +91,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// heard handles an event, in the goroutine that reads the connection.
+// heard handles an event. It runs in the goroutine that reads the connection.
 func (s *session) heard(e rpc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,15 @@ func (s *session) heard(e rpc.Event) {
 	for to := range s.listen {
 		select {
 		case to <- e:
-		default: // too slow: its stream ends, and the subscriber lists again
+		default: // the subscriber is too slow; end its stream, so that it lists again
 			close(to)
 			delete(s.listen, to)
 		}
 	}
 }
 
-// subscribe returns a channel of events that is closed with the session.
+// subscribe returns a channel of events, which is closed when the session ends.
+// It returns false if the session has already ended.
 func (s *session) subscribe() (chan rpc.Event, bool) {
 	to := make(chan rpc.Event, eventBuffer)
 	s.mu.Lock()
@@ -143,8 +144,8 @@ func (d *Driver) changed(id libvirt.UUID) {
 	delete(s.known, id)
 }
 
-// recall returns the cached definition of a domain, and a mark that the caller
-// passes to remember with a newly read definition.
+// recall returns the cached definition of a domain, and whether there is one.
+// The caller passes the mark to remember() with a newly read definition.
 func (s *session) recall(id libvirt.UUID) (definition, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,9 +12,10 @@ import (
 	"hostler/containerbroker"
 )
 
-// QEMU reads the size of a block device when it opens the device, and again
+// QEMU reads the size of a block device when it opens the device, and later
 // only on request. A domain's definition does not record the size that the
-// guest knows, so the note does: a request that failed is then repeated.
+// guest knows, so the note records it. A request that failed can then be
+// repeated.
 
 // sizesOf returns the known sizes of a machine's disks, in bytes.
 func sizesOf(m containerbroker.Machine) map[string]int64 {
@@ -27,22 +28,22 @@ func sizesOf(m containerbroker.Machine) map[string]int64 {
 	return sizes
 }
 
-// readOnly reports whether the machine has the disk read-only. libvirt does not
-// announce a new size of such a disk to a running guest.
+// readOnly reports whether the machine declares the disk as read-only. libvirt
+// does not announce a new size of such a disk to a running guest.
 func readOnly(m containerbroker.Machine, disk string) bool {
 	return slices.ContainsFunc(m.Disks, func(d containerbroker.Disk) bool { return d.Name == disk && d.ReadOnly })
 }
 
-// diskGrew announces a disk's new size to the running guest, and notes the
-// size. A disk that did not grow changes nothing in the guest.
+// diskGrew announces a disk's new size to the running guest, and records the
+// size in the note. If the size is unchanged, it does nothing.
 func (u *updating) diskGrew(name string) error {
 	size := sizesOf(u.m)[name]
 	if size == u.def.note.Sizes[name] {
 		return nil
 	}
 	if u.running && size != 0 && !readOnly(u.m, name) {
-		// A disk that was plugged in just now is not among these; the guest
-		// knows its size.
+		// u.live lacks a disk that was plugged in just now, whose size the
+		// guest already knows.
 		if _, at := foundDisks(u.live.domain.Devices.Disks); at[name].Target != nil {
 			err := u.c.Call("announce the disk's size to the guest", func(l *libvirt.Libvirt) error {
 				return l.DomainBlockResize(u.dom, at[name].Target.Dev, uint64(size), libvirt.DomainBlockResizeBytes)
@@ -63,7 +64,8 @@ func (u *updating) diskGrew(name string) error {
 	return nil
 }
 
-// writeSizes and readSizes encode the sizes in a note, e.g. "data=1073741824".
+// writeSizes and readSizes encode and decode the sizes of disks in a domain's
+// note, e.g. "data=1073741824".
 func writeSizes(sizes map[string]int64) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {

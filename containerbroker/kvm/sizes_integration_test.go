@@ -18,6 +18,7 @@ import (
 // W10: a grown volume is larger in the running guest or, if the guest has it
 // read-only, after the guest's next start.
 func TestDisksGrowInTheGuest(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.machine(d, "grow")

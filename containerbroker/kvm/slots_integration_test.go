@@ -14,6 +14,7 @@ import (
 // K4: a running guest gets as many devices as the plan promises live, and the
 // others at its next start.
 func TestDevicesBeyondTheSlots(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
 	m := r.made(d, "slots")

@@ -12,21 +12,22 @@ import (
 	"hostler/internal/fault"
 )
 
-// metadataURI names hostler's element in a domain's metadata; metadataKey is
-// the XML prefix that libvirt writes for it.
+// metadataURI is the XML namespace of hostler's element in a domain's metadata.
+// metadataKey is the prefix that libvirt writes for it.
 const (
 	metadataURI = "https://hostler.invalid/libvirt/1"
 	metadataKey = "hostler"
 )
 
-// note is hostler's element in a domain's metadata: the stamp, and the parts of
-// the declaration that a domain cannot express. libvirt shows metadata to every
-// local user, so the record is encrypted, and user-data is kept only as a keyed
-// digest.
+// note is hostler's element in a domain's metadata. It holds the stamp and the
+// parts of the declaration that a domain cannot express. libvirt shows metadata
+// to every local user, so the record is encrypted, and user-data is kept only
+// as a keyed digest.
 type note struct {
 	Namespace, UID, Token, Store string
 	// Domain is the UUID of the domain for which the note was written. A clone
-	// copies the note but has another UUID. Notes of old versions have none.
+	// has a copy of the note but another UUID. Notes of old versions have no
+	// Domain.
 	Domain string
 	// Record is the encrypted record of the stamp.
 	Record string
@@ -42,14 +43,15 @@ type note struct {
 	// UserData is a keyed digest of the user-data. NetworkConfig is the network
 	// configuration in plain text.
 	UserData, NetworkConfig string
-	// PlainProxies: no proxy in the user-data has a password. Notes of old
-	// versions do not say so.
+	// PlainProxies is true if no proxy in the user-data has a user name or
+	// password. In notes of old versions it is always false.
 	PlainProxies bool
 	// Left names the interfaces that hostler made for an earlier machine. They
-	// belong to the instance since another machine adopted it.
+	// belong to the instance, because another machine has adopted the instance.
 	Left []string
-	// Sizes maps the names of hostler's disks to the sizes that the guest
-	// knows, in bytes, from the plugging or the last announcement.
+	// Sizes maps the names of hostler's disks to the sizes, in bytes, that the
+	// guest knows. The guest learns a size when the disk is plugged in or the
+	// size is announced.
 	Sizes map[string]int64
 }
 
@@ -79,7 +81,8 @@ func (n note) element() element {
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, PlainProxies: n.PlainProxies, Record: n.Record, Left: strings.Join(n.Left, " "),
 		Sizes: writeSizes(n.Sizes),
-		// XML normalises line ends, and libvirt indents its output.
+		// Use base64, because XML normalises line ends and libvirt indents its
+		// output.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
 	}
 }
@@ -104,7 +107,8 @@ func noteFor(uuid, metadata string) *note {
 	return n
 }
 
-// noteOf reads hostler's element in a domain's metadata.
+// noteOf reads hostler's element in a domain's metadata. It returns nil if
+// there is none or if it is unreadable.
 func noteOf(metadata string) *note {
 	var all struct {
 		Ours []element `xml:"https://hostler.invalid/libvirt/1 instance"`
@@ -124,7 +128,7 @@ func noteOf(metadata string) *note {
 	}
 }
 
-// checkStamp refuses a stamp that could not be read back.
+// checkStamp refuses a stamp that libvirt could not store unchanged.
 func checkStamp(s containerbroker.Stamp) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -137,7 +141,8 @@ func checkStamp(s containerbroker.Stamp) error {
 	return nil
 }
 
-// stamp returns the stamp in the note, without its record; nil for a nil note.
+// stamp returns the stamp in the note, without the record. It returns nil if
+// the note is nil.
 func (n *note) stamp() *containerbroker.Stamp {
 	if n == nil {
 		return nil
@@ -151,8 +156,8 @@ func (n *note) owned(s containerbroker.Stamp) bool {
 }
 
 // domainUUID derives the UUID of an instance from its create attempt. A
-// repeated attempt defines the same domain again; libvirt refuses another
-// attempt under the same name.
+// repeated call of one attempt defines the same domain again. If another
+// attempt uses the same name, libvirt refuses its domain.
 func domainUUID(s containerbroker.Stamp, name string) string {
 	return uuidOf("instance", s.Namespace, s.UID, s.Token, name)
 }

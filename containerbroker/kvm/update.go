@@ -15,13 +15,10 @@ import (
 )
 
 // Update implements containerbroker.Broker. It first changes the running guest
-// as far as possible, and then replaces the whole definition. The next Diff
-// finds an update that was interrupted in between.
+// as far as possible, and then replaces the whole definition. If it is
+// interrupted between the two, the next Diff finds the remaining changes.
 func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
-	if err := d.update(ctx, m, changes); err != nil {
-		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
-	}
-	return nil
+	return fault.Explain(d.update(ctx, m, changes), "cannot update instance %q", m.Name)
 }
 
 func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
@@ -65,7 +62,7 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 	}
 	for n, change := range changes {
 		if err := u.apply(change.Field); err != nil {
-			if n > 0 { // the definition keeps the changes that the guest already has
+			if n > 0 { // store the changes that the guest already has
 				if err := u.finish(ctx, changes[:n]); err != nil {
 					d.log.Debug("the definition lacks the changed setting", "instance", m.Name, "error", err)
 				}
@@ -76,14 +73,14 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 	return u.finish(ctx, changes)
 }
 
-// updating is an update under way.
+// updating holds the state of one call of Update.
 type updating struct {
 	d    *Driver
 	c    *conn
 	dom  libvirt.Domain
 	m    containerbroker.Machine
 	want containerbroker.Settings
-	// def is the definition to be written; live is the running guest.
+	// def is the definition that will be written. live is the running guest.
 	def     *definition
 	live    definition
 	running bool
@@ -158,7 +155,7 @@ func (u *updating) rootDiskChanged() error {
 	return nil
 }
 
-// finish writes the definition with its stamp, and a new seed if the changes
+// finish writes the definition with its note, and a new seed if the changes
 // concern cloud-init.
 func (u *updating) finish(ctx context.Context, changes []containerbroker.Change) error {
 	n := u.def.note
@@ -196,13 +193,13 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 		if err != nil {
 			return err
 		}
-		return where.remove(filepath.Base(old)) // a running guest has it open
+		return where.remove(filepath.Base(old)) // a running guest still has the old file open
 	}
 	return nil
 }
 
-// needsSeed reports whether the changes need a new seed, and whether cloud-init
-// must repeat the first boot.
+// needsSeed reports whether the changes need a new seed, and whether the seed
+// must make cloud-init repeat the first boot.
 func (u *updating) needsSeed(changes []containerbroker.Change) (seed, rerun bool) {
 	for _, change := range changes {
 		_, nic := containerbroker.NICOf(change.Field)
@@ -213,8 +210,7 @@ func (u *updating) needsSeed(changes []containerbroker.Change) (seed, rerun bool
 	return seed, rerun
 }
 
-// reseed writes a new seed beside the old one and enters it into the
-// definition.
+// reseed writes a new seed beside the old one and sets its path in u.def.
 func (u *updating) reseed(old string, rerun bool) error {
 	where, err := u.c.openPool(u.def.note.Pool)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // pool is a storage pool in a folder. The driver makes and removes all files of
-// instances through libvirt, so its user needs no rights on the files.
+// instances through libvirt, so the driver's user needs no rights on these
+// files.
 type pool struct {
 	conn *conn
 	pool libvirt.StoragePool
@@ -61,29 +62,20 @@ func permissions() *libvirtxml.StorageVolumeTargetPermissions {
 	return &libvirtxml.StorageVolumeTargetPermissions{Mode: fileMode}
 }
 
-// overlay makes the root disk of an instance on top of an image. An existing
+// overlay makes the root disk of an instance, with an image as its backing
+// file. size is the disk's size and least the image's, in bytes. An existing
 // file comes from an interrupted attempt and is replaced.
-func (p *pool) overlay(name, image string, size int64) error {
-	base, err := p.lookup(image)
-	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.NotFound, "its image is no longer in storage pool %q", p.pool.Name)
-	}
-	if err != nil {
-		return err
-	}
-	least, err := p.capacity(base)
-	if err != nil {
-		return err
-	}
+func (p *pool) overlay(name, image string, size, least int64) error {
 	if least > size {
 		return fault.New(fault.Invalid, "its root disk of %d bytes is smaller than its image, which has %d", size, least)
 	}
-	return p.create(libvirtxml.StorageVolume{
+	_, err := p.create(libvirtxml.StorageVolume{
 		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: uint64(size), Unit: "bytes"},
 		Allocation:   &libvirtxml.StorageVolumeSize{Value: 0},
 		Target:       &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"}, Permissions: permissions()},
 		BackingStore: &libvirtxml.StorageVolumeBackingStore{Path: p.path(image), Format: &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"}},
 	})
+	return err
 }
 
 // capacity returns a volume's size as a guest sees it, in bytes.
@@ -97,36 +89,33 @@ func (p *pool) capacity(v libvirt.StorageVol) (int64, error) {
 	return size, err
 }
 
-func (p *pool) create(v libvirtxml.StorageVolume) error {
+func (p *pool) create(v libvirtxml.StorageVolume) (libvirt.StorageVol, error) {
 	text, err := v.Marshal()
 	if err != nil {
-		return fault.New(fault.Invalid, "cannot describe volume %s: %v", v.Name, err)
+		return libvirt.StorageVol{}, fault.New(fault.Invalid, "cannot describe volume %s: %v", v.Name, err)
 	}
+	var made libvirt.StorageVol
 	for range 2 {
-		err = p.conn.Call("make volume "+v.Name, func(l *libvirt.Libvirt) error {
-			_, err := l.StorageVolCreateXML(p.pool, text, 0)
-			return err
+		made, err = value(p.conn, "make volume "+v.Name, func(l *libvirt.Libvirt) (libvirt.StorageVol, error) {
+			return l.StorageVolCreateXML(p.pool, text, 0)
 		})
 		if !fault.Is(err, fault.Conflict) {
-			return err
+			break
 		}
 		if err := p.remove(v.Name); err != nil {
-			return err
+			return made, err
 		}
 	}
-	return err
+	return made, err
 }
 
-// write makes a raw volume with the given content.
+// write makes a raw volume with the given content. It replaces an existing
+// volume.
 func (p *pool) write(name string, content []byte) error {
-	err := p.create(libvirtxml.StorageVolume{
+	v, err := p.create(libvirtxml.StorageVolume{
 		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: uint64(len(content)), Unit: "bytes"},
 		Target: &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}, Permissions: permissions()},
 	})
-	if err != nil {
-		return err
-	}
-	v, err := p.lookup(name)
 	if err != nil {
 		return err
 	}
@@ -139,7 +128,7 @@ func (p *pool) write(name string, content []byte) error {
 	})
 }
 
-// maxRead bounds, in bytes, a volume that is read.
+// maxRead is the size, in bytes, of the largest volume that read() reads.
 const maxRead = 16 << 20
 
 // read returns the content of a volume.
@@ -163,7 +152,7 @@ func (p *pool) read(name string) ([]byte, error) {
 	return content.Bytes(), err
 }
 
-// remove deletes a volume; an absent volume is success.
+// remove deletes a volume. An absent volume is success.
 func (p *pool) remove(name string) error {
 	v, err := p.lookup(name)
 	if err == nil {
@@ -203,9 +192,9 @@ func seedName(name, uuid, content string) string {
 	return filesOf(name, uuid) + "seed-" + content[:12] + ".iso"
 }
 
-// isFileOf reports whether a file belongs to the instance with the UUID. The
-// name in the file's name is not compared: the instance may have been renamed
-// since.
+// isFileOf reports whether a file belongs to the instance with the UUID. It
+// does not compare the instance's name in the file name, because the instance
+// may have been renamed since.
 func isFileOf(file, uuid string) bool {
 	return strings.HasPrefix(file, "hostler-") && strings.Contains(file, "-"+uuid+".")
 }

@@ -97,7 +97,7 @@ func fails(t *testing.T, d *lxd.Driver, name, command string) {
 func TestInterfacesInside(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: time.Second})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", AddressTimeout: time.Second})
 	br := bridge(t)
 	octets := make([]byte, 2)
 	_, _ = rand.Read(octets)
@@ -201,7 +201,7 @@ func update(t *testing.T, d *lxd.Driver, m containerbroker.Machine) {
 func TestDisksInside(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("stored", server.TinyFingerprint, "token")
 	www := t.TempDir()
 	must(t, os.Chown(www, 1_000_000, 1_000_000))

@@ -17,25 +17,33 @@ import (
 	"hostler/internal/lxd/rest"
 )
 
-// client is a connection for a single operation of the driver.
+// client sends the requests of a single call of the driver.
 type client struct {
-	ctx context.Context
-	lxd *rest.Client
+	ctx     context.Context
+	lxd     *rest.Client
+	dialect Dialect
 }
 
-// open returns a client whose requests end with ctx. limit bounds each request;
-// with 0 only ctx does.
+// open returns a client whose requests end when ctx ends. limit also bounds
+// each request, unless it is 0.
 func (d *Driver) open(ctx context.Context, limit time.Duration) *client {
-	return &client{ctx: ctx, lxd: rest.Open(ctx, d.opts.Socket, d.opts.RequestTimeout, limit)}
+	server := rest.Open(ctx, d.opts.Dialect.Name, d.opts.Socket, d.opts.RequestTimeout, limit)
+	return &client{ctx: ctx, lxd: server, dialect: d.opts.Dialect}
 }
 
 // whileAlive returns a context that ends when LXD hangs (e.g. stopped by
-// SIGSTOP). A listing of many instances may be slow, so after
-// Options.ListTimeout whileAlive sends LXD a request that needs no lookup, and
-// a second if the first is not answered in that time: a busy LXD answers late.
+// SIGSTOP), and a function that releases it. A listing of many instances may be
+// slow. So after Options.ListTimeout whileAlive sends LXD a request that needs
+// no lookup, and at once if the event stream was lost because LXD did not
+// answer. Because a busy LXD answers late, it sends a second request if the
+// first gets no answer within that time.
 func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := time.AfterFunc(d.opts.ListTimeout, func() {
+	wait := d.opts.ListTimeout
+	if d.silent.Load() {
+		wait = 0
+	}
+	timer := time.AfterFunc(wait, func() {
 		var err error
 		for range 2 {
 			_, err = d.open(ctx, d.opts.ListTimeout).query(http.MethodGet, "/", nil, "", nil)
@@ -56,16 +64,16 @@ func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
 func (c *client) query(method, path string, body any, etag string, target any) (string, error) {
 	resp, tag, err := c.lxd.Query(method, path, body, etag)
 	if err != nil {
-		return "", classify(c.ctx, err)
+		return "", c.classify(err)
 	}
 	if target == nil {
 		return tag, nil
 	}
 	if resp.Type != api.SyncResponse && resp.Type != api.AsyncResponse || len(resp.Metadata) == 0 || string(resp.Metadata) == "null" {
-		return "", fault.New(fault.Transient, "LXD gave an answer without content to %s %s", method, path)
+		return "", fault.New(fault.Transient, "%s gave an answer without content to %s %s", c.dialect.Name, method, path)
 	}
 	if err := json.Unmarshal(resp.Metadata, target); err != nil {
-		return "", fault.New(fault.Transient, "LXD gave an unreadable answer to %s %s: %v", method, path, err)
+		return "", fault.New(fault.Transient, "%s gave an unreadable answer to %s %s: %v", c.dialect.Name, method, path, err)
 	}
 	return tag, nil
 }
@@ -81,7 +89,7 @@ func (c *client) start(method, path string, body any, etag string) (api.Operatio
 		return op, err
 	}
 	if op.ID == "" {
-		return op, fault.New(fault.Transient, "LXD started no operation for %s %s", method, path)
+		return op, fault.New(fault.Transient, "%s started no operation for %s %s", c.dialect.Name, method, path)
 	}
 	return op, nil
 }
@@ -91,7 +99,7 @@ func (c *client) start(method, path string, body any, etag string) (api.Operatio
 func (c *client) websocket(path string) (conn *websocket.Conn, release func(), err error) {
 	conn, err = c.lxd.Websocket(path)
 	if err != nil {
-		return nil, nil, classify(c.ctx, err)
+		return nil, nil, c.classify(err)
 	}
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	return conn, func() {
@@ -100,15 +108,15 @@ func (c *client) websocket(path string) (conn *websocket.Conn, release func(), e
 	}, nil
 }
 
-// classify gives an error of a request its fault kind. If ctx has ended, the
-// result wraps the context's error.
-func classify(ctx context.Context, err error) error {
-	if cause := ctx.Err(); cause != nil {
+// classify returns the error of a request with a fault kind. If the client's
+// context has ended, the result wraps the context's error.
+func (c *client) classify(err error) error {
+	if cause := c.ctx.Err(); cause != nil {
 		return fmt.Errorf("%w (%v)", cause, err)
 	}
 	var broken *url.Error // a connection that was refused or broke off
 	if errors.As(err, &broken) {
-		return containerbroker.Unreachable("LXD", "lxd", err)
+		return containerbroker.Unreachable(c.dialect.Name, c.dialect.Unit, err)
 	}
 	status, _ := api.StatusErrorMatch(err)
 	switch status {
@@ -124,7 +132,8 @@ func classify(ctx context.Context, err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// changedMeanwhile reports that an If-Match did not match.
+// changedMeanwhile reports whether a request failed because another client had
+// changed the object, so that If-Match did not match.
 func changedMeanwhile(err error) bool {
 	return api.StatusErrorCheck(err, http.StatusPreconditionFailed)
 }

@@ -12,7 +12,7 @@ import (
 // rootName is the name of the root disk device that hostler adds.
 const rootName = "root"
 
-// settingsOf returns the settings of a machine, after a check of its stamp.
+// settingsOf checks the stamp of a machine and returns the machine's settings.
 func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if err := m.Stamp.Check(); err != nil {
 		return containerbroker.Settings{}, err
@@ -20,20 +20,22 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	return containerbroker.SettingsOf(m)
 }
 
-// configKey is a row of the table of the configuration keys that follow the
-// declaration.
+// configKey is a row of the table of configuration keys that hostler sets from
+// the declaration.
 type configKey struct {
 	field, key string
 	write      func(*containerbroker.Settings) string
 	read       func(*containerbroker.Settings, string)
-	// odd reports a value that no machine can declare; valid describes the others.
+	// odd reports whether no machine can declare a value. valid describes the
+	// values that a machine can declare.
 	odd   func(string) bool
 	valid string
-	// always: a new instance has the key, so that no profile can set it.
+	// always is true if every new instance gets the key, so that no profile can
+	// set it.
 	always bool
 }
 
-// configKeys is the table.
+// configKeys is the table of those keys.
 var configKeys = []configKey{
 	numberKey(containerbroker.FieldCPUs, keyCPUs, "number of processors", func(s *containerbroker.Settings) *int { return &s.CPUs }, cpusOf),
 	numberKey(containerbroker.FieldMemory, keyMemory, "size", func(s *containerbroker.Settings) *int64 { return &s.Memory }, bytesOf),
@@ -45,8 +47,8 @@ var configKeys = []configKey{
 	textKey(containerbroker.FieldRecord, keyRecord, func(s *containerbroker.Settings) *string { return &s.Record }),
 }
 
-// numberKey is the row of a number, which LXD reads without a unit as bytes or a
-// count. Without a number the key is absent.
+// numberKey returns the row of a number. It is written without a unit, which
+// LXD reads as bytes or as a count. If the number is 0, the key is absent.
 func numberKey[T int | int64](field, key, valid string, at func(*containerbroker.Settings) *T, parse func(string) T) configKey {
 	return configKey{
 		field: field, key: key, valid: valid,
@@ -74,8 +76,8 @@ func textKey(field, key string, at func(*containerbroker.Settings) *string) conf
 
 func never(string) bool { return false }
 
-// settingsIn returns the instance's own settings, and its properties with those
-// from profiles. Interfaces and disks are compared by Diff.
+// settingsIn returns the instance's own settings, and the properties in effect,
+// which profiles may set. It leaves out interfaces and disks, which Diff adds.
 func settingsIn(f api.InstanceFull, root, expanded map[string]string) (own containerbroker.Settings, all containerbroker.Properties) {
 	own.ImageID, own.Pool, own.RootDisk = f.Config[keyBaseImage], expanded["pool"], bytesOf(root["size"])
 	whole := containerbroker.Settings{}
@@ -102,8 +104,8 @@ func writeStamp(config map[string]string, s containerbroker.Stamp) {
 	}
 }
 
-// setField writes a field to a configuration. It returns false if the field is
-// no configuration key.
+// setField writes a field to a configuration. It returns false if no
+// configuration key belongs to the field.
 func setField(config map[string]string, field string, s containerbroker.Settings) bool {
 	for _, k := range configKeys {
 		if k.field == field {
@@ -122,7 +124,7 @@ func setKey(config map[string]string, key, value string) {
 	}
 }
 
-// number writes a limit as a bare number, which LXD reads as bytes or a count.
+// number writes a limit without a unit, which LXD reads as bytes or as a count.
 // 0 means no limit and becomes "".
 func number(n int64) string {
 	if n == 0 {
@@ -131,8 +133,9 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// setRootDisk gives the instance a root disk device of its own with the wanted
-// size, in bytes. pool is the pool of its present root disk.
+// setRootDisk sets the size, in bytes, of the instance's own root disk device.
+// If the instance has none and size is not 0, it adds one in pool, the pool of
+// the present root disk.
 func setRootDisk(put *api.InstancePut, pool string, size int64) {
 	name, device := rootDisk(put.Devices)
 	if device == nil {

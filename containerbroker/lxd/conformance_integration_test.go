@@ -17,21 +17,40 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// The tests of this package run side by side, each with an LXD of its own.
+// dialectOf returns a daemon's dialect.
+func dialectOf(d lxdtest.Daemon) lxd.Dialect {
+	if d == lxdtest.Incus {
+		return lxd.Incus
+	}
+	return lxd.LXD
+}
+
+// dialect is that of the daemon that the tests use.
+func dialect() lxd.Dialect { return dialectOf(lxdtest.Chosen()) }
+
+// The tests of this package run side by side, each with a daemon of its own:
+// LXD, or the daemon that HOSTLER_TEST_DAEMON names.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, driver := range []string{"btrfs", "dir"} {
-		// Not side by side: both give their machines the same MAC addresses, which
+	runs := []lxdtest.Options{
+		{Daemon: lxdtest.Chosen(), Driver: "btrfs"}, {Daemon: lxdtest.Chosen(), Driver: "dir"},
+	}
+	if lxdtest.Chosen() != lxdtest.Incus {
+		runs = append(runs, lxdtest.Options{Daemon: lxdtest.Incus, Driver: "btrfs"})
+	}
+	for _, run := range runs {
+		// Not side by side: all give their machines the same MAC addresses, which
 		// name the NICs' ends on the host.
-		t.Run(driver, func(t *testing.T) {
-			server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
+		t.Run(run.Daemon.Name+" "+run.Driver, func(t *testing.T) {
+			server := lxdtest.StartWith(t, run)
 			proxy := lxdtest.NewProxy(t, server.Socket)
-			broker := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler"})
+			dialect := dialectOf(run.Daemon)
+			broker := lxd.New(lxd.Options{Dialect: dialect, Socket: proxy.Socket, Namespace: "hostler"})
 			brokertest.Run(t, brokertest.Harness{
 				Broker:    broker,
-				Other:     lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "other"}),
+				Other:     lxd.New(lxd.Options{Dialect: dialect, Socket: proxy.Socket, Namespace: "other"}),
 				Namespace: "hostler", OtherNamespace: "other",
-				Image: "lxd:" + server.TinyAlias, Address: true,
+				Image: dialect.Type + ":" + server.TinyAlias, Address: true,
 				Bridge: bridge(t), Folder: folder, Device: device,
 				AddForeign: func(t *testing.T, name string) { addForeign(t, server, name) },
 				Die:        func(t *testing.T, name string) { die(t, broker, name) },

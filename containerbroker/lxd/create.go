@@ -19,7 +19,7 @@ import (
 )
 
 // Create implements containerbroker.Broker. It sends the request only once. If
-// the outcome is unknown, it looks at the instance.
+// the request fails, it reads the instance to learn the outcome.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	fail := func(err error) error { return fmt.Errorf("cannot create instance %q: %w", m.Name, err) }
@@ -56,16 +56,16 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 	return d.resolveCreate(c, m, err)
 }
 
-// resolveCreate determines the outcome of a create that ended with cause. The
-// stamp on the instance shows which attempt made it. It waits only for
-// operations that LXD is running.
+// resolveCreate determines the outcome of a create that ended with the error
+// cause. The instance's stamp shows which attempt made the instance.
+// resolveCreate waits only for operations that LXD is running.
 func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error) error {
 	var refused *operationError
 	known := errors.As(cause, &refused)
 	found, err := d.read(c, m.Name)
 	if err == nil && ours(found, m.Stamp) && halfMade(found) || !known && fault.Is(err, fault.NotFound) {
-		// LXD lists an instance some time after it accepted the request, and
-		// some time before its files exist.
+		// LXD accepts the request first, lists the instance some time later,
+		// and makes its files later still.
 		if _, err = d.awaitOperations(c, m.Name); err == nil {
 			found, err = d.read(c, m.Name)
 		}
@@ -77,9 +77,9 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 		return fmt.Errorf("cannot create instance %q: %v; cannot look for it: %w", m.Name, cause, err)
 	case ours(found, m.Stamp) && halfMade(found):
 		if err := d.Delete(c.ctx, m.Name, m.Stamp); err != nil {
-			return fmt.Errorf("cannot create instance %q: LXD was interrupted: %w", m.Name, err)
+			return fmt.Errorf("cannot create instance %q: %s was interrupted: %w", m.Name, d.opts.Dialect.Name, err)
 		}
-		return fault.New(fault.Transient, "cannot create instance %q: LXD was interrupted; its partial instance is removed", m.Name)
+		return fault.New(fault.Transient, "cannot create instance %q: %s was interrupted; its partial instance is removed", m.Name, d.opts.Dialect.Name)
 	case ours(found, m.Stamp):
 		return nil
 	}
@@ -109,11 +109,11 @@ func ours(i api.Instance, s containerbroker.Stamp) bool {
 // instance that was restored from a backup and not started since.
 const keyWhole = "user.hostler.whole"
 
-// halfMade reports that LXD has not finished creating an instance; if no
-// operation runs on it, LXD never will. LXD sets volatile.apply_template once
-// the files exist, and volatile.last_state.power from the first start on. Such
-// an instance must not be started: LXD 5.0.2 could not delete its remains from
-// a btrfs pool.
+// halfMade reports whether LXD has not finished creating an instance. If no
+// operation runs on the instance, LXD will never finish. LXD sets
+// volatile.apply_template once the files exist, and volatile.last_state.power
+// at the first start. A half-made instance must not be started, because LXD
+// 5.0.2 could not delete its remains from a btrfs pool.
 func halfMade(i api.Instance) bool {
 	return i.StatusCode == api.Stopped && i.Config[keyNamespace] != "" && i.Config[keyBaseImage] != "" &&
 		i.Config["volatile.apply_template"] == "" && i.Config["volatile.last_state.power"] == "" && i.Config[keyWhole] == ""
@@ -163,7 +163,7 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 		if profiled, config, err = d.readProfiles(c, req.Profiles); err != nil {
 			return nil, err
 		}
-		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // keeps the administrator's own vendor-data
+		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // otherwise the administrator's own vendor-data stays
 			req.Config[keyVendorData] = cloudinit.VendorData
 		}
 	}
@@ -178,16 +178,16 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 	return req, nil
 }
 
-// defaultProfile is the profile of instances that name no other.
+// defaultProfile is the profile that every new instance gets.
 const defaultProfile = "default"
 
-// keyProfile marks the extra profile as made by hostler (initialisers/lxd).
+// keyProfile marks Options.Profile as made by hostler (initialisers/lxd).
 const keyProfile = "user.hostler.profile"
 
 // profiles returns the profiles of a new instance. If two profiles give the
-// same device, the later profile wins. The extra profile is left out if another
+// same device, the later profile wins. Options.Profile is left out if another
 // user of LXD made it. Creates within Options.ProfileTime share one request,
-// unless an event tells of a profile in between.
+// unless an event reports a changed profile.
 func (d *Driver) profiles(c *client) ([]string, error) {
 	names := []string{defaultProfile}
 	if d.opts.Profile == "" {
@@ -210,14 +210,15 @@ func (d *Driver) profiles(c *client) ([]string, error) {
 	return names, nil
 }
 
-// forgetProfile makes the next create look at the extra profile.
+// forgetProfile makes the next create read Options.Profile again.
 func (d *Driver) forgetProfile() {
 	d.extra.Lock()
 	defer d.extra.Unlock()
 	d.extra.looked = time.Time{}
 }
 
-// profilePool returns the pool of the root disk that the profiles give.
+// profilePool returns the pool of the root disk that the profiles give, or
+// fault.NeedsOperator if they give none.
 func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
 	profiled, err := d.profileDevices(c, profiles)
 	if err != nil {
@@ -226,5 +227,5 @@ func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
 	if _, device := rootDisk(profiled); device["pool"] != "" {
 		return device["pool"], nil
 	}
-	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: set types.lxd.pool to a storage pool", strings.Join(profiles, ", "))
+	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: set types.%s.pool to a storage pool", strings.Join(profiles, ", "), d.opts.Dialect.Type)
 }

@@ -13,7 +13,8 @@ import (
 	"hostler/internal/pause"
 )
 
-// deleteTries is how often Delete tries an instance that LXD refuses to delete.
+// deleteTries is how often Delete tries to delete an instance while LXD
+// refuses.
 const deleteTries = 4
 
 // Delete implements containerbroker.Broker. An instance that is already gone
@@ -28,10 +29,10 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 		if ctx.Err() != nil || fault.Is(err, fault.Conflict) || fault.Is(err, fault.NeedsOperator) {
 			return fmt.Errorf("cannot delete instance %q: %w", name, err)
 		}
-		// LXD refuses while another operation runs on the instance, e.g. one of
-		// hostler's own whose answer was lost. Wait for that operation, or for
-		// RetryDelay if none is listed. If LXD does not answer, the caller
-		// decides.
+		// LXD refuses while another operation runs on the instance, e.g. an
+		// operation of hostler whose answer was lost. Wait for that operation,
+		// or for RetryDelay if none is listed. If LXD does not answer, return
+		// the error.
 		found, waitErr := d.awaitOperations(c, name)
 		if try == deleteTries || waitErr != nil {
 			return fault.New(fault.Transient, "cannot delete instance %q: %w", name, err)

@@ -14,24 +14,26 @@ import (
 	"hostler/containerbroker"
 )
 
-// devices are LXD's devices by their names.
+// devices maps the names of LXD's devices to their keys and values.
 type devices = map[string]map[string]string
 
-// keyOwner marks a device as made by hostler; LXD stores user.* keys of devices
-// and ignores them. A device without the mark is the administrator's and stays
-// as it is, unless it has the name of a declared interface or disk.
+// keyOwner is the key that marks a device as made by hostler. LXD stores user.*
+// keys of devices and ignores them. A device without the mark belongs to the
+// administrator and stays unchanged, unless it has the name of a declared
+// interface or disk.
 const keyOwner = keyNamespace
 
 // maxDeviceName is the longest name, in bytes, that LXD accepts for every type
-// of device: a block device's name must be a valid host name.
+// of device. The limit comes from block devices, whose names must be valid host
+// names.
 const maxDeviceName = 63
 
-// mask is the type of a device that hides a profile's interface from an
-// instance: LXD ignores devices of this type.
+// mask is a type of device that LXD ignores. An instance's own device of this
+// type hides a profile's interface of the same name.
 const mask = "none"
 
-// deviceName returns the name of a disk's device. A name that is too long for
-// LXD is cut and gets a hash of the whole name.
+// deviceName returns the name of a disk's device. If the disk's name is too
+// long for LXD, the result is its beginning and a hash of the whole name.
 func deviceName(name string) string {
 	if len(name) <= maxDeviceName {
 		return name
@@ -40,10 +42,10 @@ func deviceName(name string) string {
 	return name[:maxDeviceName-13] + "-" + hex.EncodeToString(sum[:6])
 }
 
-// attach returns own with all interfaces and disks of m, without hostler's
-// devices that m lacks, and with masks for the interfaces that the profiles
-// give. Devices that the administrator added stay. plugged: the instance has
-// its devices in use.
+// attach returns the devices own, changed so that they have all interfaces and
+// disks of m and no other devices of hostler. If m has interfaces, masks hide
+// the interfaces of the profiles. Devices that the administrator added stay.
+// plugged is true if the instance is not stopped.
 func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles devices, plugged bool) (devices, error) {
 	if err := checkNames(m); err != nil {
 		return nil, err
@@ -72,8 +74,8 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 	return result, nil
 }
 
-// reattach makes the given changes of interfaces and disks; devices without a
-// change stay.
+// reattach makes the given changes of interfaces and disks in put. Other
+// devices stay unchanged.
 func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instance, put *api.InstancePut, changes []containerbroker.Change) error {
 	if !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return containerbroker.IsDevice(c.Field) }) {
 		return nil
@@ -81,8 +83,8 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 	var profiled devices
 	var err error
 	if len(m.NICs) > 0 {
-		// The instance's expanded devices lack the profiles' devices that its
-		// own devices hide, so read the profiles.
+		// Read the profiles, because the instance's expanded devices lack the
+		// profiles' devices that are hidden by its own devices.
 		if profiled, err = d.profileDevices(c, found.Profiles); err != nil {
 			return err
 		}
@@ -114,8 +116,8 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 	return nil
 }
 
-// merge returns a device with hostler's keys as wanted and all other keys as
-// they are. If the type changes, it keeps no key.
+// merge returns the device want with hostler's mark, and with the keys of have
+// that are not in keys. If the type changes, it keeps no key of have.
 func merge(have, want map[string]string, keys []string, owner string) map[string]string {
 	result := map[string]string{}
 	if have["type"] == want["type"] {
@@ -136,7 +138,8 @@ func (d *Driver) profileDevices(c *client, names []string) (devices, error) {
 	return profiled, err
 }
 
-// readProfiles returns the devices and the configuration that profiles give.
+// readProfiles returns the devices and the configuration that profiles give. A
+// later profile wins over an earlier one.
 func (d *Driver) readProfiles(c *client, names []string) (devices, map[string]string, error) {
 	profiled, config := devices{}, map[string]string{}
 	for _, name := range names {
@@ -150,14 +153,14 @@ func (d *Driver) readProfiles(c *client, names []string) (devices, map[string]st
 	return profiled, config, nil
 }
 
-// keyInstanceDevices lists, one per line, the devices that have hostler's mark
-// but belong to the instance: those it had when another machine adopted it. The
-// mark stays on them, since LXD unplugs and replugs a running guest's device
-// when any of its keys changes.
+// keyInstanceDevices is the key that lists, one per line, devices that have
+// hostler's mark but belong to the instance, because it had them when a machine
+// adopted it. They keep the mark, because LXD unplugs and replugs a running
+// guest's device when any of the device's keys changes.
 const keyInstanceDevices = "user.hostler.left"
 
-// markInstanceDevices notes that all present devices with hostler's mark belong
-// to the instance.
+// markInstanceDevices writes in config that all devices with hostler's mark
+// belong to the instance.
 func markInstanceDevices(config map[string]string, all devices) {
 	var left []string
 	for name, device := range all {
@@ -168,7 +171,8 @@ func markInstanceDevices(config map[string]string, all devices) {
 	setInstanceDevices(config, left)
 }
 
-// claimDevices notes that these devices are hostler's again, if they were left.
+// claimDevices writes in config that the named devices belong to hostler, even
+// if keyInstanceDevices listed them.
 func claimDevices(config map[string]string, names []string) {
 	setInstanceDevices(config, slices.DeleteFunc(instanceDevices(config), func(name string) bool { return slices.Contains(names, name) }))
 }
@@ -186,8 +190,8 @@ func instanceDevices(config map[string]string) []string {
 	return slices.DeleteFunc(strings.Split(config[keyInstanceDevices], "\n"), func(name string) bool { return name == "" })
 }
 
-// ownDevices returns an instance's own devices, with hostler's mark only on
-// hostler's devices.
+// ownDevices returns an instance's own devices. It removes hostler's mark from
+// devices that keyInstanceDevices lists.
 func ownDevices(config map[string]string, all devices) devices {
 	left := instanceDevices(config)
 	if len(left) == 0 {

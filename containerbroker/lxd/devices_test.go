@@ -97,10 +97,10 @@ func TestFilters(t *testing.T) {
 		"both":           {nic.Addresses, "10.20.0.10", "fd00::10", "10.20.0.10, fd00::10, mtu"},
 		"IPv4 only":      {[]string{"10.20.0.10/24"}, "10.20.0.10", "none", "10.20.0.10, mtu"},
 		"IPv6 only":      {[]string{"fd00::10/64"}, "none", "fd00::10", "no IPv4"},
-		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "", "none", "IPv4 not filtered by LXD"},
+		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "", "none", "IPv4 not filtered by the hypervisor"},
 		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, "10.20.0.10", "none", ""},
-		"unknown":        {nil, "", "", "IPv4 not filtered by LXD"},
-		"a router":       {[]string{"10.20.0.10/24"}, "", "none", "IPv4 not filtered by LXD"},
+		"unknown":        {nil, "", "", "IPv4 not filtered by the hypervisor"},
+		"a router":       {[]string{"10.20.0.10/24"}, "", "none", "IPv4 not filtered by the hypervisor"},
 	} {
 		nic.Addresses, nic.Router = c.addresses, what == "a router"
 		device := attached(t, New(Options{}), nil, m, nil)["eth0"]

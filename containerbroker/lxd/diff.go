@@ -7,9 +7,9 @@ import (
 )
 
 // Diff implements containerbroker.Differ. It compares only the keys that
-// hostler writes. A smaller root disk is a live change: LXD itself refuses it
-// if the pool cannot shrink volumes, and an error costs less than recreating
-// the instance. LXD plugs interfaces and disks while the guest runs. If the
+// hostler writes. A smaller root disk is a live change. LXD refuses the change
+// if the pool cannot shrink volumes, and that error costs less than recreating
+// the instance. LXD can plug interfaces and disks into a running guest. If the
 // bridge, MAC or MTU of an interface changes, LXD replaces the interface by
 // another of the same name.
 func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
@@ -19,7 +19,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update return this error; a plan was validated before
+		return nil // Create and Update return this error
 	}
 	want.UserData = containerbroker.ComparableUserData(m, want.UserData, i.Stored.UserData)
 	want.NICs, i.Stored.NICs = nicTexts(m, have, i.Status == containerbroker.StatusStopped)

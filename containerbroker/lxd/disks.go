@@ -8,22 +8,22 @@ import (
 	"hostler/containerbroker"
 )
 
-// The modes of a block device in a guest. Root in the guest can bypass a mode,
-// so a read-only device must also be read-only on the host.
+// The file modes of a block device in a guest. The guest's root user can bypass
+// a mode, so a read-only device must also be read-only on the host.
 const (
 	modeReadWrite = "0660"
 	modeReadOnly  = "0440"
 )
 
-// diskKeys are the keys of a folder or block device that hostler writes, or
-// that would conflict with those. All other keys (limits, propagation) belong
-// to the administrator.
+// diskKeys are the keys of a folder or block device that hostler writes, and
+// the keys that would conflict with them. All other keys (limits, propagation)
+// belong to the administrator.
 var diskKeys = []string{"type", "source", "path", "readonly", "mode", "major", "minor", "required", "shift", "pool"}
 
-// diskDevice returns the device of a disk. A folder keeps the host's user ids:
-// for an unprivileged guest, the folder's provider maps them with an idmapped
-// mount for this guest. hostler does not use LXD's own mapping (shift), because
-// LXD 5.0 assumes that newer kernels cannot do it and then fails to start the
+// diskDevice returns the device of a disk. LXD does not map the user ids of a
+// folder. For an unprivileged guest, the folder's source is already an idmapped
+// mount for this guest. hostler does not use LXD's mapping (shift), because LXD
+// 5.0 assumes that newer kernels cannot do it and then fails to start the
 // instance.
 func diskDevice(disk containerbroker.Disk) map[string]string {
 	if disk.Path == "" {
@@ -40,8 +40,8 @@ func diskDevice(disk containerbroker.Disk) map[string]string {
 	return device
 }
 
-// diskText describes a device in the words of containerbroker.Disk, with
-// everything that makes a difference.
+// diskText describes a device as Disk.String() does, so that descriptions can
+// be compared. It adds other keys of diskKeys that are set.
 func diskText(device map[string]string) string {
 	words := []string{device["source"] + " at " + device["path"]}
 	readOnly := isTrue(device["readonly"])
@@ -67,8 +67,9 @@ func diskText(device map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-// diskTexts describes the disks of a machine and of its instance. Devices of
-// the instance count only if hostler made them or if they have a declared name.
+// diskTexts describes the disks of a machine and of its instance, by name. It
+// leaves out devices of the instance that hostler did not make, unless they
+// have a declared name.
 func diskTexts(m containerbroker.Machine, own devices) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	declared, known := map[string]string{}, map[string]string{}

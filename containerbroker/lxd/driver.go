@@ -1,10 +1,13 @@
-// Package lxd drives the local LXD over its unix socket: one HTTP request per
-// listing, long polls for operations, the event stream for wake-ups.
+// Package lxd drives the local LXD or Incus over its unix socket. It sends one
+// HTTP request for a listing, waits for operations with long polls, and reads
+// the event stream to notice changes. "LXD" in the comments means either
+// daemon; Dialect holds their differences.
 package lxd
 
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hostler/containerbroker"
@@ -14,17 +17,20 @@ import (
 
 // Options configures a Driver. Zero durations take the defaults.
 type Options struct {
-	// Socket is the path of LXD's unix socket.
+	// Dialect says which daemon it is; default LXD.
+	Dialect Dialect
+	// Socket is the path of the daemon's unix socket.
 	Socket string
 	// Namespace is the agent's namespace, which marks hostler's images.
 	Namespace string
-	// Profile is an additional profile of new instances, after the default
-	// profile, if LXD has it and hostler made it; empty: none.
+	// Profile is a profile that new instances get after the default profile, if
+	// LXD has it and hostler made it. It is empty if there is none.
 	Profile string
-	// ProfileTime is how long new instances share one look at that profile;
-	// default 5 s.
+	// ProfileTime is how long new instances use the same answer about that
+	// profile; default 5 s.
 	ProfileTime time.Duration
-	// Images turns references into files; nil: only LXD's own images.
+	// Images turns references into files. If it is nil, only LXD's own images
+	// can be used.
 	Images images.Provider
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -33,7 +39,7 @@ type Options struct {
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
 	// EventTimeout is how long the event stream may be silent, including
-	// answers to pings, before it counts as lost; default 4.5 s.
+	// answers to pings, before it counts as lost; default 6.3 s.
 	EventTimeout time.Duration
 	// ListTimeout is the time after which a slow listing makes the driver
 	// check whether LXD is alive. It is also the time limit of that check;
@@ -52,18 +58,21 @@ type Options struct {
 	Proc string
 }
 
-// Driver is the broker of one local LXD.
+// Driver is the broker of one local LXD or Incus.
 type Driver struct {
 	opts Options
 	log  *slog.Logger
 
 	flights flight.Group[containerbroker.Report, string]
 
-	inits inits
-	own   ownChanges
-	// results are the ends of operations from the event stream.
+	// silent is true if LXD left the last ping of an event stream unanswered.
+	silent atomic.Bool
+	inits  inits
+	own    ownChanges
+	// results passes on the ends of operations from the event stream.
 	results results
-	// extra holds the last look at the extra profile: whether it was hostler's.
+	// extra says when Options.Profile was last read, and whether hostler had
+	// made it.
 	extra struct {
 		sync.Mutex
 		looked time.Time
@@ -71,9 +80,10 @@ type Driver struct {
 	}
 	// aliases holds a foundAlias for each name.
 	aliases sync.Map
-	// limitless records by pool whether its root disks have no size limit.
+	// limitless maps the name of a pool to whether the pool ignores size
+	// limits.
 	limitless sync.Map
-	// logged holds the keys of messages that once has already logged.
+	// logged holds the keys of the messages that once() has already logged.
 	logged sync.Map
 }
 
@@ -98,11 +108,14 @@ func New(opts Options) *Driver {
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
 	byDefault(&opts.ProfileTime, 5*time.Second)
-	byDefault(&opts.EventTimeout, 4500*time.Millisecond)
+	byDefault(&opts.EventTimeout, 6300*time.Millisecond)
 	byDefault(&opts.ListTimeout, 1200*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
 	byDefault(&opts.StableTime, 250*time.Millisecond)
 	byDefault(&opts.AddressTimeout, 30*time.Second)
+	if opts.Dialect.Name == "" {
+		opts.Dialect = LXD
+	}
 	if opts.Proc == "" {
 		opts.Proc = "/proc"
 	}

@@ -39,8 +39,16 @@ func must(t *testing.T, err error) {
 func get(t *testing.T, server *lxdtest.Server, name string) api.InstanceFull {
 	t.Helper()
 	var found api.InstanceFull
-	must(t, server.API(http.MethodGet, "/1.0/instances/"+name+"?recursion=1", nil, &found))
-	return found
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := server.API(http.MethodGet, "/1.0/instances/"+name+"?recursion=1", nil, &found)
+		if err == nil {
+			return found
+		}
+		// So Incus answers until it has noticed that the init ended.
+		if !strings.HasPrefix(err.Error(), "Invalid PID") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // F7: after any lost reply there is exactly one instance, and none after the
@@ -49,7 +57,7 @@ func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
-	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: proxy.Socket, Namespace: "hostler"})
 	again := func(what string, call func() error) {
 		t.Helper()
 		var err error
@@ -90,7 +98,7 @@ func TestRequestsAreFew(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
-	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler", Profile: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: proxy.Socket, Namespace: "hostler", Profile: "hostler"})
 	m := machine("few", server.TinyFingerprint, "token")
 	for _, step := range []struct {
 		name string
@@ -119,7 +127,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	for _, driver := range []string{"btrfs", "dir"} {
 		t.Run(driver, func(t *testing.T) {
 			server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
-			d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", RetryDelay: 100 * time.Millisecond})
+			d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", RetryDelay: 100 * time.Millisecond})
 			ballast := make([]byte, 60<<20)
 			_, _ = rand.Read(ballast)
 			image := server.Import("large", lxdtest.TinyInit+"exit\n"+hex.EncodeToString(ballast)+"\n")
@@ -165,7 +173,7 @@ func TestKilledWhileCreating(t *testing.T) {
 func TestLXDRestarts(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("steady", server.TinyFingerprint, "token")
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
@@ -188,7 +196,7 @@ func TestLXDRestarts(t *testing.T) {
 func TestFrozenInstances(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("cold", server.TinyFingerprint, "token")
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
@@ -216,7 +224,7 @@ func TestFrozenInstances(t *testing.T) {
 func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("mine", server.TinyFingerprint, "token")
 	m.Pool, m.RootDisk = server.Pool, 2<<30
 	must(t, d.Create(t.Context(), m, nil))
@@ -293,7 +301,7 @@ func TestEventStreamEnds(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir", NoImage: true})
 	proxy := lxdtest.NewProxy(t, server.Socket)
-	d := lxd.New(lxd.Options{Socket: proxy.Socket, EventTimeout: time.Second})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: proxy.Socket, EventTimeout: time.Second})
 	for what, stop := range map[string]func(){"cut": proxy.CutStreams, "frozen": server.Freeze} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		events, err := d.Events(ctx)

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/gorilla/websocket"
 
 	"hostler/containerbroker"
+	"hostler/internal/alarm"
 )
 
 // eventBuffer is how many events may wait for a slow reader before the stream
@@ -21,7 +23,7 @@ const eventBuffer = 1024
 const maxEvent = 1 << 20
 
 // quiet are the lifecycle actions that change nothing about an instance, e.g.
-// the results of looking at it.
+// because a client only read from it.
 var quiet = map[string]bool{
 	"console": true, "console-reset": true, "console-retrieved": true, "exec": true,
 	"file-deleted": true, "file-pushed": true, "file-retrieved": true,
@@ -29,15 +31,14 @@ var quiet = map[string]bool{
 	"metadata-retrieved": true, "metadata-template-retrieved": true, "backup-retrieved": true,
 }
 
-// made are the other lifecycle actions that may provide something an instance
-// was waiting for, such as its image.
+// made are the lifecycle actions that may create an object for which an
+// instance was waiting, such as its image.
 var made = map[string]bool{"image-created": true, "image-alias-created": true, "network-created": true}
 
-// Events implements containerbroker.EventSource with LXD's lifecycle events,
-// read in order by a single goroutine, which also passes the ends of operations
-// to their callers. It closes a stream that is silent for
-// longer than Options.EventTimeout. Pings keep an idle stream alive and cost
-// LXD no request.
+// Events implements containerbroker.EventSource with LXD's lifecycle events. A
+// single goroutine reads them in order and also passes the ends of operations
+// to their callers. A stream that is silent for longer than
+// Options.EventTimeout is closed; see prove.
 func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := d.open(ctx, 0)
@@ -47,11 +48,24 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 		return nil, err
 	}
 	conn.SetReadLimit(maxEvent)
-	alive := func() { _ = conn.SetReadDeadline(time.Now().Add(d.opts.EventTimeout)) }
+	silence, err := alarm.New()
+	if err != nil {
+		cancel()
+		release()
+		return nil, err
+	}
+	var asked atomic.Bool // LXD was pinged and has not answered yet
+	alive := func() {
+		asked.Store(false)
+		silence.Set(d.opts.EventTimeout * 5 / 6)
+		d.silent.Store(false)
+	}
 	alive()
 	conn.SetPongHandler(func(string) error { alive(); return nil })
-	answer := conn.PingHandler()
-	conn.SetPingHandler(func(data string) error { alive(); return answer(data) })
+	conn.SetPingHandler(func(data string) error {
+		alive()
+		return conn.WriteControl(websocket.PongMessage, []byte(data), unlimited)
+	})
 
 	events := make(chan containerbroker.Event, eventBuffer)
 	unwatch := d.inits.follow(func(name string, pid int64) {
@@ -61,14 +75,15 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			case <-ctx.Done():
 			}
 		}
-		tell() // most of a listing made now is also spent waiting for LXD's cleanup, like awaitDeath
+		tell() // the reader lists at once, and its listing waits for LXD's cleanup at the same time as awaitDeath()
 		d.awaitDeath(ctx, name, pid)
 		tell()
 	})
 	unfollow := d.results.follow()
-	go d.pingLoop(ctx, conn)
+	go d.prove(ctx, conn, silence, &asked)
 	go func() {
 		defer close(events)
+		defer silence.Close()
 		defer unwatch()
 		defer unfollow()
 		defer cancel()
@@ -76,7 +91,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 		for {
 			_, data, err := conn.ReadMessage()
 			if err != nil {
-				d.log.Debug("LXD event stream ended", "error", err)
+				d.log.Debug("The event stream ended.", "error", err)
 				return
 			}
 			alive()
@@ -90,7 +105,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			select {
 			case events <- event:
 			default:
-				d.log.Warn("LXD event stream is dropped: its reader is too slow")
+				d.log.Warn("The event stream is dropped, because its reader is too slow.")
 				return
 			}
 		}
@@ -98,26 +113,38 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	return events, nil
 }
 
-// pingLoop proves that an idle stream is alive. A ping costs LXD no request, but
-// wakes threads of an idle agent twice. Two thirds of the time limit leave the
-// last third for the answer.
-func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
-	ticker := time.NewTicker(d.opts.EventTimeout * 2 / 3)
-	defer ticker.Stop()
+// unlimited is the deadline of a short message. A real deadline would remain
+// set after the write and wake an idle agent once more. The write cannot block,
+// because a stream with unanswered pings is closed long before the socket's
+// buffer is full.
+var unlimited time.Time
+
+// prove pings LXD when the stream was silent for five sixths of the time limit,
+// and closes the stream if the last sixth brings no answer. A ping costs LXD no
+// request, but wakes several threads of an idle agent. LXD itself pings every
+// ten seconds, so with the default limit the agent
+// asks once between two pings of LXD.
+func (d *Driver) prove(ctx context.Context, conn *websocket.Conn, silence *alarm.Alarm, asked *atomic.Bool) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C: // maybe late: the time limit counts from now
-			if conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(d.opts.EventTimeout/3)) != nil {
-				return
-			}
+		case <-silence.C:
+		}
+		// An answer sets the alarm anew, so set it before the question.
+		silence.Set(d.opts.EventTimeout / 6)
+		unanswered := asked.Swap(true)
+		d.silent.Store(unanswered)
+		if unanswered || conn.WriteControl(websocket.PingMessage, nil, unlimited) != nil {
+			_ = conn.Close()
+			return
 		}
 	}
 }
 
-// eventOf reads one message of the stream; false means that the worker does not
-// need it. The action is LXD's without the prefix "instance-".
+// eventOf decodes one message of the stream. It returns false if the worker
+// does not need the event. The event's action is LXD's action without the
+// prefix "instance-".
 func (d *Driver) eventOf(data []byte) (containerbroker.Event, bool) {
 	var event api.Event
 	if json.Unmarshal(data, &event) != nil {

@@ -23,16 +23,13 @@ import (
 )
 
 // Exec implements containerbroker.GuestAccess. Two goroutines write the
-// outputs, and both have ended when Exec returns. If ctx ends first, Exec kills
-// the command. A Stdin whose Read never returns leaks one goroutine. LXD 5.0
-// may drop the last output of a command on a terminal if the command ends right
-// after it.
+// outputs, and both have ended when Exec returns. If ctx ends before the
+// command, Exec kills the command. A Stdin whose Read never returns leaks one
+// goroutine. LXD 5.0 may drop the last output of a command on a terminal if the
+// command ends right after it.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
-	if err != nil {
-		return -1, fmt.Errorf("cannot run a command in instance %q: %w", name, err)
-	}
-	return code, nil
+	return code, fault.Explain(err, "cannot run a command in instance %q", name)
 }
 
 func (d *Driver) exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
@@ -54,7 +51,14 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	var refused *operationError
 	if errors.As(err, &refused) && ctx.Err() == nil {
 		// LXD fails the operation if the command cannot be run at all.
-		if refused.code != notExecutable && refused.code != notFound {
+		if code, known := d.opts.Dialect.exitCodes[refused.message]; known {
+			refused.code = code
+		}
+		switch {
+		case refused.code == notExecutable || refused.code == notFound:
+		case d.opts.Dialect.died(refused.message):
+			return -1, fault.New(fault.Transient, "the instance ended when the command was to run")
+		default:
 			return -1, fault.New(fault.Invalid, "%w", err)
 		}
 		out := req.Stderr
@@ -69,13 +73,13 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	code, ok := done.Metadata["return"].(float64)
 	if !ok {
-		return -1, fault.New(fault.Transient, "LXD sent no exit code")
+		return -1, fault.New(fault.Transient, "%s sent no exit code", d.opts.Dialect.Name)
 	}
 	return int(code), nil
 }
 
-// The exit codes that POSIX gives to a command that exists but cannot be run,
-// and to a missing command.
+// The exit codes of POSIX for a command that exists but cannot be run, and for
+// a missing command.
 const (
 	notExecutable = 126
 	notFound      = 127
@@ -91,8 +95,8 @@ func notRunning(err error) error {
 }
 
 // pipe connects the websockets of an operation to the request's streams. It
-// returns when the outputs have ended, or, if ctx ends first, after it asked
-// LXD to kill the command.
+// returns when the outputs have ended. If ctx ends before that, it asks LXD to
+// kill the command and then returns.
 func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker.ExecRequest) error {
 	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -112,12 +116,12 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 	}
 	control := conns[api.SecretNameControl]
 	if control == nil || conns["0"] == nil || !req.Terminal && (conns["1"] == nil || conns["2"] == nil) {
-		return fault.New(fault.Transient, "LXD gave no channels for the command")
+		return fault.New(fault.Transient, "%s gave no channels for the command", d.opts.Dialect.Name)
 	}
 	go drain(control)
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	go func() { // the only writer to control
+	go func() { // only this goroutine writes to control
 		d.resize(running, control, req.Resize)
 		if ctx.Err() != nil {
 			d.steer(control, api.InstanceExecControl{Command: "signal", Signal: int(syscall.SIGKILL)})
@@ -139,7 +143,7 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 	return cut(ctx, errors.Join(<-stdout, <-stderr))
 }
 
-// resize passes on the terminal's size changes until ctx ends.
+// resize sends the terminal's new sizes to LXD until ctx ends.
 func (d *Driver) resize(ctx context.Context, control *websocket.Conn, sizes <-chan containerbroker.WindowSize) {
 	for {
 		select {
@@ -157,8 +161,8 @@ func (d *Driver) resize(ctx context.Context, control *websocket.Conn, sizes <-ch
 	}
 }
 
-// steer sends a command on a control channel. It ignores errors: a broken
-// connection also ends the other channels.
+// steer sends a command on a control channel. It ignores errors, because a
+// broken connection also ends the other channels.
 func (d *Driver) steer(control *websocket.Conn, command api.InstanceExecControl) {
 	_ = control.SetWriteDeadline(time.Now().Add(d.opts.RequestTimeout))
 	_ = control.WriteJSON(command)
@@ -214,13 +218,10 @@ func writerOr(w io.Writer) io.Writer {
 }
 
 // Console implements containerbroker.GuestAccess. LXD 5.0 accepts a size but
-// does not pass it on to the container's console: inside, the size is always 0
-// by 0.
+// does not pass it on to the container's console, so that the size inside is
+// always 0 by 0.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
-	if err := d.console(ctx, name, conn); err != nil {
-		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(d.console(ctx, name, conn), "cannot open the console of instance %q", name)
 }
 
 func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
@@ -235,7 +236,7 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 	for _, fd := range []string{"0", api.SecretNameControl} {
 		secret, ok := secretOf(op, fd)
 		if !ok {
-			return fault.New(fault.Transient, "LXD gave no channel for it")
+			return fault.New(fault.Transient, "%s gave no channel for it", d.opts.Dialect.Name)
 		}
 		socket, release, err := c.websocket(socketPath(op, secret))
 		if err != nil {
@@ -271,7 +272,7 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, err := d.file(ctx, instancePath(name)+"/console")
 	if status, isStatus := api.StatusErrorMatch(err); isStatus && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
-		// LXD also answers so if the console's buffer or file is empty.
+		// LXD also gives this answer if the console's buffer or file is empty.
 		c := d.open(ctx, d.opts.RequestTimeout)
 		if _, lookErr := d.read(c, name); lookErr == nil {
 			return io.NopCloser(strings.NewReader("")), nil
@@ -283,25 +284,26 @@ func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	return body, nil
 }
 
-// LogDrains implements containerbroker.LogDrainer: LXD reads a running
+// LogDrains implements containerbroker.LogDrainer. LXD reads a running
 // instance's console from liblxc's ring buffer, and reading empties the buffer.
 func (d *Driver) LogDrains() {}
 
-// file reads a path for which LXD answers with raw content.
+// file returns the content at a path for which LXD sends raw content instead of
+// JSON. The caller must close it.
 func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
 	c := d.open(ctx, 0)
 	resp, err := c.lxd.Do(http.MethodGet, path, nil, http.NoBody)
 	if err != nil {
-		return nil, classify(ctx, err)
+		return nil, c.classify(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		message, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 		_ = resp.Body.Close()
 		var answer api.Response
 		if json.Unmarshal(message, &answer) != nil || answer.Error == "" {
-			answer.Error = "LXD answered " + resp.Status
+			answer.Error = c.dialect.Name + " answered " + resp.Status
 		}
-		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(answer.Error, maxMessage)))
+		return nil, c.classify(api.StatusErrorf(resp.StatusCode, "%s", clean(answer.Error, maxMessage)))
 	}
 	return resp.Body, nil
 }

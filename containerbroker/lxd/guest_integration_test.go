@@ -64,7 +64,7 @@ done
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: 2 * time.Second})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", AddressTimeout: 2 * time.Second})
 	for name, c := range map[string]struct {
 		init    string
 		kind    fault.Kind
@@ -114,7 +114,7 @@ func TestReadiness(t *testing.T) {
 func TestStartFailureSaysWhy(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("wont", server.Import("wont", "#!/no/such/interpreter\n"), "token")
 	must(t, d.Create(t.Context(), m, nil))
 	err := d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0)
@@ -130,7 +130,7 @@ func TestStartFailureSaysWhy(t *testing.T) {
 func TestExecStreams(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("shell", server.TinyFingerprint, "token")
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))

@@ -24,8 +24,9 @@ const (
 )
 
 // EnsureImage implements containerbroker.ImageStore. A reference names an image
-// of the image sources, where "local" stands for LXD's own aliases, or
-// explicitly an alias of LXD: lxd:ALIAS. The id is LXD's fingerprint.
+// of the image sources, one of which, "local", stands for LXD's own aliases.
+// lxd:ALIAS or incus:ALIAS names an alias directly. The returned id is LXD's
+// fingerprint.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
@@ -49,10 +50,10 @@ func (e sourceError) Unwrap() error { return e.error }
 
 func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
-	if alias, ok := strings.CutPrefix(ref, "lxd:"); ok {
+	if alias, ok := strings.CutPrefix(ref, d.opts.Dialect.Type+":"); ok {
 		id, err := d.lookup(c, alias)
 		if fault.Is(err, fault.NotFound) {
-			err = fault.New(fault.NotFound, "LXD has no image with that alias or fingerprint; `lxc image list` shows those it has")
+			err = fault.New(fault.NotFound, "%s has no image with that alias or fingerprint; `%s image list` shows those it has", c.dialect.Name, c.dialect.Command)
 		}
 		return id, err
 	}
@@ -61,7 +62,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 	}
 	own := func(context.Context) (string, error) {
 		id, err := d.recentAlias(c, ref)
-		if fault.Is(err, fault.Invalid) { // a virtual machine's image does not match the reference here
+		if fault.Is(err, fault.Invalid) { // a virtual machine's image cannot be used, so look on
 			err = fault.Wrap(fault.NotFound, err)
 		}
 		return id, err
@@ -81,7 +82,8 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 	return d.upload(ctx, artifact, ref, progress)
 }
 
-// lookup finds an image by alias or by full fingerprint.
+// lookup returns the fingerprint of the image with this alias or full
+// fingerprint.
 func (d *Driver) lookup(c *client, name string) (string, error) {
 	id, err := d.recentAlias(c, name)
 	if fault.Is(err, fault.NotFound) && len(name) == 64 {
@@ -90,8 +92,8 @@ func (d *Driver) lookup(c *client, name string) (string, error) {
 	return id, err
 }
 
-// aliasTime is how long a found alias is not looked up again, so that many
-// creates from an image share one request.
+// aliasTime is how long the driver uses an alias's image without asking LXD
+// again, so that many creates from an image share one request.
 const aliasTime = time.Second
 
 type foundAlias struct {
@@ -99,7 +101,7 @@ type foundAlias struct {
 	looked time.Time
 }
 
-// recentAlias returns an alias's image, as of aliasTime ago at the earliest.
+// recentAlias returns an alias's image. The answer may be up to aliasTime old.
 func (d *Driver) recentAlias(c *client, name string) (string, error) {
 	if known, ok := d.aliases.Load(name); ok && time.Since(known.(foundAlias).looked) < aliasTime {
 		return known.(foundAlias).id, nil
@@ -138,11 +140,11 @@ func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorIm
 	c := d.open(ctx, d.opts.RequestTimeout)
 	var found []api.Image
 	if _, err := c.get("/1.0/images?recursion=1", &found); err != nil {
-		return nil, fmt.Errorf("cannot list LXD images: %w", err)
+		return nil, fmt.Errorf("cannot list %s images: %w", c.dialect.Name, err)
 	}
 	users, err := d.imageUsers(c)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list LXD images: %w", err)
+		return nil, fmt.Errorf("cannot list %s images: %w", c.dialect.Name, err)
 	}
 	all := make([]containerbroker.HypervisorImage, 0, len(found))
 	for _, image := range found {
@@ -166,7 +168,8 @@ func (d *Driver) ours(image api.Image) bool {
 	return d.opts.Namespace != "" && image.Properties[propertyNamespace] == d.opts.Namespace
 }
 
-// imageUsers returns the names of the instances made from each image.
+// imageUsers maps the fingerprint of each image to the sorted names of the
+// instances made from it.
 func (d *Driver) imageUsers(c *client) (map[string][]string, error) {
 	var instances []api.Instance
 	if _, err := c.get("/1.0/instances?recursion=1", &instances); err != nil {

@@ -100,7 +100,7 @@ func TestImages(t *testing.T) {
 	src.artifacts["tiny/split"] = images.Artifact{Digest: sum, Path: metadata, Rootfs: rootfs, Size: size}
 	sum, size = digest(t, filepath.Join(server.Dir, "tiny.tar"))
 	src.artifacts["tiny/known"] = images.Artifact{Digest: sum, Path: filepath.Join(server.Dir, "tiny.tar"), Size: size}
-	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler", Images: src})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: proxy.Socket, Namespace: "hostler", Images: src})
 
 	for _, ref := range []string{"tiny/one", "tiny/split"} {
 		t.Run(ref, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestImages(t *testing.T) {
 			if err := d.DeleteImage(t.Context(), m.ImageID); !fault.Is(err, fault.Conflict) {
 				t.Errorf("deleting an image in use: %v", err)
 			}
-			other := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "other"})
+			other := lxd.New(lxd.Options{Dialect: dialect(), Socket: proxy.Socket, Namespace: "other"})
 			must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 			if err := other.DeleteImage(t.Context(), m.ImageID); !fault.Is(err, fault.Conflict) {
 				t.Errorf("deleting another agent's image: %v", err)
@@ -153,7 +153,8 @@ func TestImages(t *testing.T) {
 	}
 	t.Run("known to LXD", func(t *testing.T) {
 		proxy.Forget()
-		for ref, calls := range map[string]int32{"tiny/known": 1, "lxd:tiny": 0, "tiny": 1, "lxd:" + server.TinyFingerprint: 0} {
+		own := dialect().Type + ":"
+		for ref, calls := range map[string]int32{"tiny/known": 1, own + "tiny": 0, "tiny": 1, own + server.TinyFingerprint: 0} {
 			src.calls.Store(0)
 			if id, err := d.EnsureImage(t.Context(), ref, nil); err != nil || id != server.TinyFingerprint || src.calls.Load() != calls {
 				t.Errorf("%s: %q, %v, %d calls of the source", ref, id, err, src.calls.Load())

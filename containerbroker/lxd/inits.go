@@ -13,17 +13,18 @@ import (
 	"hostler/internal/pause"
 )
 
-// LXD sends the event of an instance's death only after its cleanup, half a
-// second or more later, although its listing shows the death after a tenth of a
-// second. So while an event stream is open, inits watches the instances' init
-// processes through pidfds. When an init ends, the driver sends an extra event
-// at once, and another when LXD knows of the death. If processes cannot be
-// watched, LXD's own events remain.
+// inits watches the instances' init processes through pidfds while an event
+// stream is open. LXD's listing shows an instance's death after a tenth of a
+// second, but LXD sends the event only after its cleanup, half a second or more
+// later. So when an init ends, the driver sends an extra event at once, and
+// another when LXD knows of the death. If processes cannot be watched, only
+// LXD's own events arrive.
 type inits struct {
 	mu sync.Mutex
-	// pids are the last known init process ids, by instance.
+	// pids maps an instance's name to the process id of its last known init.
 	pids map[string]int64
-	// ends holds when the last known init ended by itself, by instance.
+	// ends maps an instance's name to the time at which its last known init
+	// ended without a request of this driver.
 	ends map[string]time.Time
 	// open is nil while no event stream is open.
 	open *initWatch
@@ -42,17 +43,17 @@ type watchedInit struct {
 }
 
 const (
-	// maxInits bounds the watched inits: each takes one of the agent's 256 file
-	// descriptors.
+	// maxInits bounds the number of watched inits, because each takes one of
+	// the agent's 256 file descriptors.
 	maxInits = 128
-	// deathLook is the interval between looks at an instance whose init ended;
-	// deathTimeout ends them.
+	// deathLook is the interval at which the driver looks at an instance whose
+	// init ended. After deathTimeout it stops looking.
 	deathLook    = 20 * time.Millisecond
 	deathTimeout = 3 * time.Second
 )
 
-// follow begins to watch; it calls died once for every init that ends. stop
-// ends the watch and waits until died has returned.
+// follow begins to watch the inits, and calls died once for every init that
+// ends. stop ends the watch and waits until all calls of died have returned.
 func (i *inits) follow(died func(name string, pid int64)) (stop func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,7 +76,8 @@ func (i *inits) follow(died func(name string, pid int64)) (stop func()) {
 	}
 }
 
-// see notes the init of an instance; 0 means none.
+// see sets the process id of an instance's init; 0 means that no init is to be
+// watched.
 func (i *inits) see(name string, pid int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -90,9 +92,9 @@ func (i *inits) see(name string, pid int64) {
 	i.watch(name, pid)
 }
 
-// justDied reports whether an init ended by itself within deathTimeout. LXD
-// may need that time for its cleanup, and refuses to start the instance until
-// then.
+// justDied reports whether the instance's init ended by itself less than
+// deathTimeout ago. LXD may need that time for its cleanup, and refuses to
+// start the instance until the cleanup is done.
 func (i *inits) justDied(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -100,7 +102,7 @@ func (i *inits) justDied(name string) bool {
 	return ok && time.Since(end) < deathTimeout
 }
 
-// seeAll notes the inits of all instances.
+// seeAll replaces the process ids of all inits.
 func (i *inits) seeAll(pids map[string]int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -163,7 +165,7 @@ func (i *inits) watch(name string, pid int64) {
 }
 
 // processEnded waits, without blocking a thread, until the process of a pidfd
-// has ended; false means that the file was closed.
+// has ended. It returns false if the file was closed before.
 func processEnded(pidfd *os.File) bool {
 	conn, err := pidfd.SyscallConn()
 	if err != nil {
@@ -183,9 +185,9 @@ func (d *Driver) awaitDeath(ctx context.Context, name string, pid int64) {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	var first api.Instance
 	for look := 0; ; look++ {
-		found, err := d.read(c, name)
+		found, err := d.settled(c, name)
 		if err != nil {
-			return // the instance or LXD is gone; the next listing shows it
+			return // the instance or LXD is gone, as the next listing will show
 		}
 		if look == 0 {
 			first = found

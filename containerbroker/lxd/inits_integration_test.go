@@ -16,7 +16,7 @@ import (
 // follows at once succeeds.
 func TestDeathIsReportedAtOnce(t *testing.T) {
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	events, err := d.Events(t.Context())
 	must(t, err)
 	m := machine("mortal", server.TinyFingerprint, "token")

@@ -11,23 +11,24 @@ import (
 
 // LXD changes an instance's id for cloud-init whenever a cloud-init.* key or
 // the names of its interfaces change (needsNewInstanceID in LXD 5.0.2). At the
-// next start, cloud-init then repeats the guest's first boot: it makes new SSH
-// host keys and runs every command of the user-data. LXD changes the id after
-// it has applied the request's own keys, so no single request can keep the id.
-// Therefore a first request saves the id under keyPinned, and a second request
-// restores it. If the agent crashes in between, Diff, Update and SetPower see
-// the saved id.
+// next start, cloud-init then repeats the guest's first boot, in which it makes
+// new SSH host keys and runs every command of the user-data. LXD changes the id
+// after it has applied the keys of a request, so no single request can keep the
+// id. Therefore a first request saves the id under keyPinned, and a second
+// request restores it. If the agent crashes between the two, Diff finds the
+// saved id, and Update or SetPower restores it.
 const (
 	keyInstanceID = "volatile.cloud-init.instance-id"
 	keyPinned     = "user.hostler.instance-id"
-	// noInstanceID stands for an instance without an id: cloud-init then uses
-	// the instance's name.
+	// noInstanceID is saved for an instance without an id. For such an instance
+	// cloud-init uses the instance's name.
 	noInstanceID = "none"
 )
 
-// pinInstanceID saves the id in the configuration of a request that makes these
-// changes, unless they are meant to make cloud-init repeat the first boot. It
-// reports whether an id is saved.
+// pinInstanceID saves the id in config, for a request that makes these changes,
+// if they would change the id. If they are meant to make cloud-init repeat the
+// first boot, it removes a saved id instead. It reports whether config has a
+// saved id.
 func pinInstanceID(config map[string]string, m containerbroker.Machine, changes []containerbroker.Change) bool {
 	changed := func(is func(field string) bool) bool {
 		return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return is(c.Field) })

@@ -21,8 +21,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// leftoversDir is the folder in a storage pool for files that were set aside,
-// next to LXD's own folders.
+// leftoversDir is the folder in a storage pool, next to LXD's own folders, to
+// which leftover files are moved.
 const leftoversDir = "hostler-aside"
 
 // maxBackup bounds, in bytes, how much of a backup.yaml is read.
@@ -30,30 +30,31 @@ const maxBackup = 4 << 20
 
 // leftover is a folder with a container's files that LXD may not know.
 type leftover struct {
-	pool, name string // the pool's folder, the name of the files in it
-	// owner is the namespace in the files' stamp. foreign means that their
-	// backup.yaml has no stamp of hostler. Both are zero if no readable
-	// backup.yaml exists: LXD cannot recover such files either.
+	pool, name string // the folder of the pool, and the name of the container's folder in it
+	// owner is the namespace in the files' stamp. foreign is true if their
+	// backup.yaml has no stamp of hostler. Both are zero if there is no
+	// readable backup.yaml, without which LXD cannot recover the files either.
 	owner   string
 	foreign bool
-	// plain means an ordinary folder in a pool whose containers are btrfs
-	// subvolumes.
+	// plain is true if the files are in an ordinary folder, in a pool whose
+	// containers are btrfs subvolumes.
 	plain bool
 }
 
 // subvolumeRoot is the inode number of every btrfs subvolume's root.
 const subvolumeRoot = 256
 
-// MoveLeftovers implements containerbroker.Cleaner for pools in folders (btrfs
-// and dir). LXD's database forgets a deleted container for good, while the
-// filesystem may not have written the removal of its files yet: a power cut
-// brings them back. A new container of that name would get the old files
-// instead of its image's, or could not be created at all (LXD 5.0.2). LXD has
-// no call that lists or removes such files.
+// MoveLeftovers implements containerbroker.Cleaner for pools of the drivers
+// btrfs and dir. LXD may have removed a deleted container from its database
+// while the filesystem has not yet written the removal of the files, so that a
+// power cut brings the files back. A new container of that name would get the
+// old files instead of its image's, or could not be created at all (LXD 5.0.2).
+// LXD has no call that lists or removes such files.
 func (d *Driver) MoveLeftovers(ctx context.Context) (places []string, more bool, err error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
-	// List the files before asking LXD: LXD records a container before it makes
-	// the files, so it already knows a container that is being made.
+	// List the files before asking LXD. Because LXD records a container before
+	// it makes the files, it then already knows any container that is being
+	// made.
 	found, err := d.containerFiles(c)
 	if err != nil || len(found) == 0 {
 		return nil, false, err
@@ -76,7 +77,7 @@ func (d *Driver) MoveLeftovers(ctx context.Context) (places []string, more bool,
 		case errors.Is(err, errAtWork):
 			more = true
 		case err != nil:
-			failed = append(failed, fmt.Errorf("cannot move %s away, which LXD does not know: %w", l.path(), err))
+			failed = append(failed, fmt.Errorf("cannot move %s away, which %s does not know: %w", l.path(), c.dialect.Name, err))
 		case place != "":
 			places = append(places, place)
 		}
@@ -85,17 +86,17 @@ func (d *Driver) MoveLeftovers(ctx context.Context) (places []string, more bool,
 }
 
 // errAtWork means that LXD may be creating the container that owns the files.
-var errAtWork = errors.New("LXD is busy")
+var errAtWork = errors.New("the daemon is busy")
 
-// clear moves files out of LXD's way and returns their new place. "" means that
-// they stay, or that the folder was empty. LXD may be working on a container of
-// that name, so clear asks once more. errAtWork means that the caller must try
-// again later.
+// clear moves files out of LXD's way and returns their new place. It returns ""
+// if the files stay, or if their folder was empty or has gone. Before that it
+// asks LXD again, because LXD may be working on a container of that name. It
+// returns errAtWork if the caller must try again later.
 func (d *Driver) clear(c *client, projects []string, l *leftover) (place string, err error) {
 	l.look()
 	ops, err := atWork(c, projects)
 	if err != nil {
-		return "", fmt.Errorf("cannot list LXD's operations: %w", err)
+		return "", fmt.Errorf("cannot list %s's operations: %w", c.dialect.Name, err)
 	}
 	known, err := d.knownFiles(c, projects, []*leftover{l})
 	if err != nil {
@@ -107,10 +108,11 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 	case known[l.path()] && slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, l.name) }):
 		return "", errAtWork
 	case !known[l.path()] && len(ops) > 0:
-		// An import unpacks a container with any stamp before LXD records it,
-		// and copies and backups begin in folders of their own.
+		// An import, whose container may have any stamp, unpacks the files
+		// before LXD records the container. Copies and backups also begin in
+		// folders that LXD has not recorded.
 		d.once("left "+l.path(), func() {
-			d.log.Info("Files of a container that LXD does not know stay until LXD is idle.", "files", l.path())
+			d.log.Info("Files of a container that the daemon does not know stay until it is idle.", "files", l.path())
 		})
 		return "", errAtWork
 	case l.plain && os.Remove(l.path()) == nil:
@@ -118,7 +120,7 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 		return "", nil
 	case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
 		d.once("foreign "+l.path(), func() {
-			d.log.Warn("Files of a container that LXD does not know stay: hostler did not make them.", "files", l.path())
+			d.log.Warn("Files of a container that the daemon does not know stay: hostler did not make them.", "files", l.path())
 		})
 		return "", nil
 	}
@@ -129,9 +131,9 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 	return place, err
 }
 
-// inTheWay refuses a container if its place in the pool holds the files of a
-// former container: LXD would create the new container inside them. If the
-// pools are not visible, it refuses nothing.
+// inTheWay returns an error if the new container's place in the pool holds the
+// files of a former container, because LXD would create the new container
+// inside them. If the pools are not visible, it returns nil.
 func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 	pools := []string{m.Pool}
 	if m.Pool == "" {
@@ -150,14 +152,14 @@ func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 		}
 		// LXD records a container before it makes its files.
 		if _, err := d.read(c, m.Name); fault.Is(err, fault.NotFound) {
-			return fault.New(fault.Transient, "%s belongs to a container that LXD does not know; hostler moves its own such files away when LXD is idle, others an administrator must move", files)
+			return fault.New(fault.Transient, "%s belongs to a container that %s does not know; hostler moves its own such files away when %[2]s is idle, others an administrator must move", files, c.dialect.Name)
 		}
 		return nil
 	}
 	return nil
 }
 
-// once calls tell only the first time for a key.
+// once calls tell only if it was not called before with the same key what.
 func (d *Driver) once(what string, tell func()) {
 	if _, logged := d.logged.LoadOrStore(what, true); !logged {
 		tell()
@@ -176,7 +178,7 @@ func (d *Driver) poolDir(pool string) string {
 func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 	var pools []api.StoragePool
 	if _, err := c.get("/1.0/storage-pools?recursion=1", &pools); err != nil {
-		return nil, fmt.Errorf("cannot list LXD's storage pools: %w", err)
+		return nil, fmt.Errorf("cannot list %s's storage pools: %w", c.dialect.Name, err)
 	}
 	for _, pool := range pools {
 		if pool.Driver != "btrfs" && pool.Driver != "dir" {
@@ -185,7 +187,7 @@ func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 		dir := d.poolDir(pool.Name)
 		entries, err := os.ReadDir(filepath.Join(dir, "containers"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("cannot look into LXD's storage pool: %w", err)
+			return nil, fmt.Errorf("cannot look into %s's storage pool: %w", c.dialect.Name, err)
 		}
 		for _, e := range entries {
 			if !e.IsDir() {
@@ -200,11 +202,11 @@ func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 	return all, nil
 }
 
-// projects lists the names of LXD's projects.
+// projects returns the names of LXD's projects.
 func projects(c *client) (names []string, err error) {
 	var all []api.Project
 	if _, err := c.get("/1.0/projects?recursion=1", &all); err != nil {
-		return nil, fmt.Errorf("cannot list LXD's projects: %w", err)
+		return nil, fmt.Errorf("cannot list %s's projects: %w", c.dialect.Name, err)
 	}
 	for _, p := range all {
 		names = append(names, p.Name)
@@ -225,7 +227,7 @@ func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (ma
 			var volumes []api.StorageVolume
 			path := "/1.0/storage-pools/" + url.PathEscape(filepath.Base(l.pool)) + "/volumes/container?recursion=1&project=" + url.QueryEscape(project)
 			if _, err := c.get(path, &volumes); err != nil {
-				return nil, fmt.Errorf("cannot list the contents of LXD's storage pool %s: %w", filepath.Base(l.pool), err)
+				return nil, fmt.Errorf("cannot list the contents of %s's storage pool %s: %w", c.dialect.Name, filepath.Base(l.pool), err)
 			}
 			for _, volume := range volumes {
 				name := volume.Name
@@ -241,8 +243,8 @@ func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (ma
 
 func (l *leftover) path() string { return filepath.Join(l.pool, "containers", l.name) }
 
-// unusable reports that LXD can neither start nor delete a container with these
-// files.
+// unusable reports whether LXD can neither start nor delete a container with
+// these files.
 func (l *leftover) unusable() bool {
 	if !l.plain {
 		return false
@@ -264,7 +266,7 @@ func (l *leftover) look() {
 			Config map[string]string `yaml:"config"`
 		} `yaml:"container"`
 	}
-	// A power cut leaves a half-written file empty.
+	// A power cut may leave backup.yaml empty.
 	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
 		return
 	}
@@ -276,7 +278,7 @@ func (l *leftover) look() {
 	l.foreign = l.owner == ""
 }
 
-// move moves the files within their pool and returns the new place.
+// move moves the files to leftoversDir in their pool and returns the new path.
 func (l *leftover) move() (string, error) {
 	dir := filepath.Join(l.pool, leftoversDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -30,7 +30,7 @@ func TestForgottenContainers(t *testing.T) {
 
 func forgottenContainers(t *testing.T, driver string) {
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	pool := filepath.Join(filepath.Dir(server.Socket), "storage-pools", server.Pool)
 	files := func(name string) string { return filepath.Join(pool, "containers", name) }
 	known := machine("known", server.TinyFingerprint, "one")
@@ -122,7 +122,7 @@ func forgottenContainers(t *testing.T, driver string) {
 func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("web", server.TinyFingerprint, "one")
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, time.Minute))
@@ -169,7 +169,7 @@ func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs"})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	m := machine("web", server.TinyFingerprint, "one")
 	must(t, d.Create(t.Context(), m, nil))
 	files := filepath.Join(filepath.Dir(server.Socket), "storage-pools", server.Pool, "containers", "web")

@@ -9,9 +9,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// markUnlimited marks the root disks whose size their pool ignores: a pool of
-// driver dir accepts a size without an error and limits nothing. It asks LXD
-// for each pool only once, for the first instance that uses it.
+// markUnlimited marks the instances whose pool ignores the size of the root
+// disk. Pools of the driver dir accept a size without an error and limit
+// nothing. It asks LXD only once for each pool.
 func (d *Driver) markUnlimited(c *client, all []containerbroker.Instance) error {
 	for n := range all {
 		i := &all[n]

@@ -32,7 +32,8 @@ func (d *Driver) startLog(c *client, name string) string {
 	return lastOf(errs, 3)
 }
 
-// consoleTail returns the last lines of the console log, "" when it is empty.
+// consoleTail returns the last lines of the console log, or "" if the log is
+// empty or cannot be read.
 func (d *Driver) consoleTail(ctx context.Context, name string) string {
 	return lastOf(d.tail(ctx, instancePath(name)+"/console"), 5)
 }

@@ -24,25 +24,26 @@ const (
 	keyIPv4       = "ipv4.address"
 	keyIPv6       = "ipv6.address"
 	keyHostName   = "host_name"
-	// keySix records the IPv6 addresses that the guest was given; LXD ignores
-	// the key.
+	// keySix records the IPv6 addresses that hostler gave to the guest. LXD
+	// ignores the key.
 	keySix = "user.hostler.ipv6"
 )
 
-// nicKeys are the keys of an interface that hostler writes, or that would
-// conflict with those. All other keys (limits, priorities) belong to the
+// nicKeys are the keys of an interface that hostler writes, and the keys that
+// would conflict with them. All other keys (limits, priorities) belong to the
 // administrator.
 var nicKeys = []string{
 	"type", "nictype", "network", "name", keyParent, keyHWAddr, keyMTU,
 	keyFilterMAC, keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6, keyHostName, keySix,
 }
 
-// checkNames refuses names that LXD would refuse, with a clearer error.
+// checkNames returns an error, clearer than LXD's, for names that LXD would
+// refuse.
 func checkNames(m containerbroker.Machine) error {
 	taken := map[string]bool{rootName: true}
 	for _, n := range m.NICs {
 		if len(n.Name) < 2 {
-			return fault.New(fault.Invalid, "interface %q: LXD requires a name of two characters or more", n.Name)
+			return fault.New(fault.Invalid, "interface %q: the name must have two characters or more", n.Name)
 		}
 		if taken[n.Name] {
 			return fault.New(fault.Invalid, "interface %q: the name is taken by another device", n.Name)
@@ -60,11 +61,12 @@ func checkNames(m containerbroker.Machine) error {
 
 // nicDevice returns the device of an interface. The host's firewall filters the
 // guest's packets at the host's end of the interface, which is named after the
-// MAC address. LXD's filters act as well, from the first frame on: they hold
-// the guest to its MAC address, and in IPv4 to its address, or to no IPv4 at
-// all if it has none. On a foreign bridge LXD 5.0 accepts only one address, so
-// a guest with several is filtered by the firewall alone. LXD's IPv6 filters do
-// not work on every host and are not used.
+// MAC address. LXD's filters also act, from the first frame on. They permit
+// only the guest's MAC address and its IPv4 address, or no IPv4 if it has only
+// IPv6 addresses. LXD 5.0 accepts only one IPv4 address on a bridge that it
+// does not manage, so the IPv4 packets of a guest with several are filtered by
+// the firewall alone. LXD's IPv6 filters do not work on every host and are not
+// used.
 func nicDevice(n containerbroker.NIC) map[string]string {
 	device := map[string]string{
 		"type": "nic", "nictype": "bridged", "name": n.Name, keyParent: n.Bridge, keyFilterMAC: "true",
@@ -81,7 +83,7 @@ func nicDevice(n containerbroker.NIC) map[string]string {
 	v4, v6 := guestprobe.ByFamily(n.Addresses)
 	device[keySix] = cmp.Or(strings.Join(v6, " "), "none")
 	switch {
-	case n.Router: // it sends from the addresses of others
+	case n.Router: // a router sends from addresses of other hosts, so IPv4 is not filtered
 	case len(v4) == 0:
 		device[keyFilterIPv4], device[keyIPv4] = "true", "none"
 	case len(v4) == 1:
@@ -90,11 +92,12 @@ func nicDevice(n containerbroker.NIC) map[string]string {
 	return device
 }
 
-// keepPlugged removes the name of the host's end and the IPv6 addresses from
-// the wanted device if the present device is older than those keys and needs no
-// replugging for another reason. A new name alone would cut a running guest off
-// for a moment. The firewall learns the name that LXD gave such an interface
-// only after its start, so a stopped instance gets the name.
+// keepPlugged prevents LXD from replugging a running guest's interface, which
+// would interrupt its network, only because an earlier version did not yet
+// write keyHostName and keySix. It removes both keys from want, unless the
+// interface must be replugged for another reason. A stopped instance gets the
+// keys, because the firewall learns a name chosen by LXD only after the
+// instance's start.
 func keepPlugged(have, want map[string]string) map[string]string {
 	same := func(key string) bool { return have[key] == want[key] }
 	if have[keyOwner] != "" && have[keyHostName] == "" && same(keyParent) && same(keyHWAddr) && same(keyMTU) {
@@ -104,12 +107,12 @@ func keepPlugged(have, want map[string]string) map[string]string {
 	return want
 }
 
-// sixOf returns the IPv6 addresses that a device was given, "" if the device is
-// too old to record them.
+// sixOf returns the IPv6 addresses that hostler gave to a device, or "" if an
+// earlier version made the device and did not record them.
 func sixOf(device map[string]string) string { return cmp.Or(device[keySix], device[keyIPv6]) }
 
 // nicText describes the interface of a device. It omits the values that
-// nicDevice always writes and names everything else that makes a difference.
+// nicDevice() always writes, and includes every other value to compare.
 func nicText(name string, device map[string]string) string {
 	if device["type"] == mask {
 		return "masked"
@@ -136,12 +139,12 @@ func nicText(name string, device map[string]string) string {
 		words = append(words, "host's end "+strconv.Quote(port))
 	}
 	if isTrue(device[keyFilterIPv6]) {
-		words = append(words, "IPv6 filtered by LXD")
+		words = append(words, "IPv6 filtered by the hypervisor")
 	}
 	for _, f := range []struct{ name, key, address string }{{"MAC address", keyFilterMAC, ""}, {"IPv4", keyFilterIPv4, keyIPv4}} {
 		switch {
 		case !isTrue(device[f.key]):
-			words = append(words, f.name+" not filtered by LXD")
+			words = append(words, f.name+" not filtered by the hypervisor")
 		case device[f.address] == "none":
 			words = append(words, "no "+f.name)
 		}
@@ -149,10 +152,10 @@ func nicText(name string, device map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-// nicTexts describes the interfaces of a machine and of its instance. The
-// instance's own devices count only if hostler made them or if they have a
-// declared name. If the machine declares any interface, those from profiles
-// count as well.
+// nicTexts describes the interfaces of a machine and of its instance, by name.
+// It leaves out the instance's own devices that hostler did not make, unless
+// they have a declared name. It includes interfaces from profiles only if the
+// machine declares any interface.
 func nicTexts(m containerbroker.Machine, have raw, stopped bool) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	six := map[string]string{}
@@ -167,7 +170,7 @@ func nicTexts(m containerbroker.Machine, have raw, stopped bool) (wanted, found 
 		}
 		_, declared := wanted[name]
 		switch {
-		case device["type"] == mask && !declared && len(m.NICs) > 0: // as it should be
+		case device["type"] == mask && !declared && len(m.NICs) > 0: // this mask is right
 		case device[keyOwner] != "" && (device["type"] == "nic" || device["type"] == mask):
 			found[name] = nicText(name, device)
 			if declared && stopped && device["type"] == "nic" && device[keyHWAddr] != "" && device[keyHostName] == "" {
@@ -187,9 +190,9 @@ func nicTexts(m containerbroker.Machine, have raw, stopped bool) (wanted, found 
 	return wanted, found
 }
 
-// portsOf returns the host's ends of an instance's interfaces. LXD records
-// their names while the instance runs, but does not reattach them to their
-// bridge.
+// portsOf returns the host's ends of the instance's interfaces that hostler
+// made. LXD records the names of these ends while the instance runs, but does
+// not reattach an end that has left its bridge.
 func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
 	var ports map[string]containerbroker.Port
 	for name, device := range ownDevices(f.Config, f.Devices) {
@@ -205,8 +208,9 @@ func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
 	return ports
 }
 
-// readdressed reports whether an interface stays but gets another address. LXD
-// then permits only the new address, which the guest does not use yet.
+// readdressed reports whether an interface stays but gets another address. It
+// matters because LXD then permits only the new address, which the guest does
+// not use yet.
 func readdressed(m containerbroker.Machine, name string, have map[string]string) bool {
 	at := slices.IndexFunc(m.NICs, func(n containerbroker.NIC) bool { return n.Name == name })
 	if at < 0 || have[keyOwner] == "" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/canonical/lxd/shared/api"
@@ -28,7 +29,7 @@ const (
 	keyStore     = "user.hostler.store"
 )
 
-// The configuration keys that follow the declaration.
+// The configuration keys that hostler sets from the declaration.
 const (
 	keyCPUs       = "limits.cpu"
 	keyMemory     = "limits.memory"
@@ -37,6 +38,8 @@ const (
 	keyNesting    = "security.nesting"
 	keyUserData   = "cloud-init.user-data"
 	keyBaseImage  = "volatile.base_image"
+	// keyOCI marks Incus's containers of OCI images.
+	keyOCI = "volatile.container.oci"
 
 	keyNetworkConfig = "cloud-init.network-config"
 	keyVendorData    = "cloud-init.vendor-data"
@@ -45,13 +48,13 @@ const (
 // raw holds the values that Diff needs beyond containerbroker.Instance.
 type raw struct {
 	own, fromProfiles devices
-	// pinned: cloud-init's instance-id is saved under keyPinned and must be
-	// restored.
+	// pinned is true if cloud-init's instance-id is saved under keyPinned and
+	// must be restored.
 	pinned bool
 }
 
-// List implements containerbroker.Broker with one request, and a second request
-// while an instance is being created.
+// List implements containerbroker.Broker. It sends one request, and further
+// requests e.g. if an instance is only partly created.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	ctx, stop := d.whileAlive(ctx)
 	defer stop()
@@ -63,38 +66,47 @@ func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Insta
 }
 
 func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
-	c := d.open(ctx, d.opts.RequestTimeout)
+	c, began := d.open(ctx, d.opts.RequestTimeout), time.Now()
 	path := "/1.0/instances?recursion=1"
 	if detail {
 		path = "/1.0/instances?recursion=2"
 	}
 	var found []api.InstanceFull
 	if _, err := c.get(path, &found); err != nil {
-		if status, is := api.StatusErrorMatch(err); is && status >= http.StatusInternalServerError { // LXD is starting or stopping
-			err = containerbroker.Unreachable("LXD", "lxd", err)
+		if status, is := api.StatusErrorMatch(err); is && status >= http.StatusInternalServerError { // LXD itself is starting or stopping
+			err = containerbroker.Unreachable(c.dialect.Name, c.dialect.Unit, err)
 		}
 		if containerbroker.Unanswered(err) != "" {
 			return nil, err
 		}
-		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+		return nil, fmt.Errorf("cannot list %s instances: %w", c.dialect.Name, err)
 	}
 	all := make([]containerbroker.Instance, 0, len(found))
 	seen := map[string]bool{}
 	unfinished := false
 	for _, f := range found {
 		if f.Name == "" || seen[f.Name] {
-			return nil, fault.New(fault.Transient, "cannot list LXD instances: an entry has no valid name")
+			return nil, fault.New(fault.Transient, "cannot list %s instances: an entry has no valid name", c.dialect.Name)
 		}
 		seen[f.Name] = true
+		if f.StatusCode == api.Error && len(f.Config) == 0 {
+			err := d.complete(c, &f)
+			if fault.Is(err, fault.NotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cannot list %s instances: %w", c.dialect.Name, err)
+			}
+		}
 		all = append(all, instanceOf(f))
 		unfinished = unfinished || all[len(all)-1].Status == containerbroker.StatusHalfMade
 	}
 	if err := d.markUnlimited(c, all); err != nil {
-		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+		return nil, fmt.Errorf("cannot list %s instances: %w", c.dialect.Name, err)
 	}
 	if unfinished {
-		if err := d.markBusy(c, all); err != nil {
-			return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+		if err := d.markBusy(c, all, began); err != nil {
+			return nil, fmt.Errorf("cannot list %s instances: %w", c.dialect.Name, err)
 		}
 	}
 	slices.SortFunc(all, func(a, b containerbroker.Instance) int { return strings.Compare(a.Name, b.Name) })
@@ -104,7 +116,8 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	return all, nil
 }
 
-// seeInits notes the inits of hostler's instances.
+// seeInits passes the process ids of the inits of hostler's instances to
+// d.inits.
 func (d *Driver) seeInits(all []containerbroker.Instance) {
 	pids := map[string]int64{}
 	for _, i := range all {
@@ -115,7 +128,7 @@ func (d *Driver) seeInits(all []containerbroker.Instance) {
 	d.inits.seeAll(pids)
 }
 
-// instanceOf converts an instance from LXD's answer. It trusts no value: an
+// instanceOf converts an instance from LXD's answer. It trusts no value. An
 // unreadable value becomes the zero value, and an unknown state becomes
 // StatusUnknown.
 func instanceOf(f api.InstanceFull) containerbroker.Instance {
@@ -145,7 +158,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	_, expanded := rootDisk(devices)
 	_, own := rootDisk(f.Devices)
 	i.Stored, i.Properties = settingsIn(f, own, expanded)
-	i.Odd = oddIn(f.Config, own)
+	i.Odd = cmp.Or(foreignKind(f.Instance), oddIn(f.Config, own))
 	if f.State != nil {
 		i.PID, i.Addresses = f.State.Pid, addressesOf(f.State)
 	}
@@ -155,7 +168,20 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	return i
 }
 
-// oddIn names a limit of the instance itself that is no valid number or size.
+// foreignKind names the kind of an instance that is no system container, the
+// only kind that hostler makes; else "".
+func foreignKind(i api.Instance) string {
+	switch {
+	case i.Type == string(api.InstanceTypeVM):
+		return "it is a virtual machine, and hostler manages only the containers of this hypervisor"
+	case isTrue(i.Config[keyOCI]):
+		return "it is an application container of an OCI image, and hostler manages only system containers"
+	}
+	return ""
+}
+
+// oddIn describes a limit of the instance itself that is not a valid number or
+// size. It returns "" if all limits are valid.
 func oddIn(config, root map[string]string) string {
 	odd := func(what, value, is string) string {
 		return fmt.Sprintf("%s is %s, which is not a %s: set it to a valid value first", what, oneline.Clean(value, 32), is)
@@ -171,7 +197,8 @@ func oddIn(config, root map[string]string) string {
 	return ""
 }
 
-// effective returns a setting including those from profiles.
+// effective returns the value of a configuration key that is in effect, which
+// may come from a profile.
 func effective(f api.InstanceFull, key string) string {
 	if v, ok := f.ExpandedConfig[key]; ok {
 		return v
@@ -223,8 +250,8 @@ func isTrue(v string) bool {
 	return false
 }
 
-// cpusOf reads limits.cpu, which is a number or a set such as 0-1,3. 0 means no
-// limit, -1 an unreadable value.
+// cpusOf reads limits.cpu, which is a number or a set such as 0-1,3. It returns
+// 0 if there is no limit and -1 if the value is unreadable.
 func cpusOf(v string) int {
 	if v == "" {
 		return 0
@@ -256,8 +283,8 @@ var units = map[string]int64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60,
 }
 
-// bytesOf reads a size in bytes. 0 means no limit, -1 an unreadable value (e.g.
-// a percentage).
+// bytesOf reads a size in bytes. It returns 0 if there is no limit and -1 if
+// the value is unreadable (e.g. a percentage).
 func bytesOf(v string) int64 {
 	if v == "" {
 		return 0
@@ -271,7 +298,8 @@ func bytesOf(v string) int64 {
 	return n * unit
 }
 
-// rootDisk returns the disk device at / and its name.
+// rootDisk returns the name of the disk device at / and the device, or "" and
+// nil if there is none.
 func rootDisk(devices map[string]map[string]string) (string, map[string]string) {
 	for name, device := range devices {
 		if device["type"] == "disk" && device["path"] == "/" {

@@ -33,19 +33,21 @@ func TestLimitsAreRead(t *testing.T) {
 	}
 }
 
-// The listing reports limits of the instance itself that no declaration can
-// express; limits from a profile are ignored.
-func TestUndeclarableLimitsAreReported(t *testing.T) {
+// The listing reports kinds and limits of the instance itself that no
+// declaration can express; limits from a profile are ignored.
+func TestUndeclarableInstancesAreReported(t *testing.T) {
 	for says, c := range map[string]struct {
 		own, given map[string]string
-		root       string
+		root, kind string
 	}{
-		"":                     {own: map[string]string{keyCPUs: "0-1,3", keyMemory: "512MB"}, given: map[string]string{keyMemory: "50%"}, root: "4GiB"},
-		"limits.memory is 50%": {own: map[string]string{keyMemory: "50%"}},
-		"limits.cpu is many":   {own: map[string]string{keyCPUs: "many"}},
-		"root disk is 10%":     {root: "10%"},
+		"":                        {own: map[string]string{keyCPUs: "0-1,3", keyMemory: "512MB"}, given: map[string]string{keyMemory: "50%"}, root: "4GiB"},
+		"limits.memory is 50%":    {own: map[string]string{keyMemory: "50%"}},
+		"limits.cpu is many":      {own: map[string]string{keyCPUs: "many"}},
+		"root disk is 10%":        {root: "10%"},
+		"it is a virtual machine": {kind: "virtual-machine"},
+		"it is an application container of an OCI image": {kind: "container", own: map[string]string{"volatile.container.oci": "true"}},
 	} {
-		i := api.InstanceFull{Instance: api.Instance{Name: "web", Config: c.own, ExpandedConfig: c.given, Devices: devices{
+		i := api.InstanceFull{Instance: api.Instance{Name: "web", Type: c.kind, Config: c.own, ExpandedConfig: c.given, Devices: devices{
 			"root": {"type": "disk", "path": "/", "pool": "default", "size": c.root},
 		}}}
 		if odd := instanceOf(i).Odd; !strings.Contains(odd, says) || (odd == "") != (says == "") {

@@ -10,11 +10,12 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
+	"hostler/internal/pause"
 )
 
-// operationError is a failure of an operation that LXD reported, so its outcome
-// is known. If a command could not be run, code is the exit code that a shell
-// would return.
+// operationError is a failure of an operation that LXD itself reported, so that
+// the outcome is known. If a command could not be run, code is the exit code
+// that a shell would return.
 type operationError struct {
 	message string
 	code    int
@@ -24,19 +25,23 @@ func (e *operationError) Error() string { return e.message }
 
 // outcomeUnknown means that LXD no longer knows an operation. LXD forgets a
 // finished operation after five seconds, and all operations when it restarts.
-type outcomeUnknown struct{ id string }
+type outcomeUnknown struct{ daemon, id string }
 
 func (e *outcomeUnknown) Error() string {
-	return fmt.Sprintf("LXD no longer knows operation %s", e.id)
+	return fmt.Sprintf("%s no longer knows operation %s", e.daemon, e.id)
 }
 
-// wait waits until an operation is done, with the event stream or with long
-// polls shorter than the request timeout. It returns *operationError if LXD reports a failure,
-// *outcomeUnknown if LXD forgot the operation (look at the object), and ctx's
-// error if ctx ended first (the operation goes on). All other errors are
+// waitAgain is the delay after Incus refused a wait for an operation that runs.
+const waitAgain = 100 * time.Millisecond
+
+// wait waits until an operation is done. It learns the end from the event
+// stream, or from long polls shorter than the request timeout. It returns
+// *operationError if LXD reports a failure, and *outcomeUnknown if LXD forgot
+// the operation, so that the caller must look at the object. If ctx ends first,
+// wait returns ctx's error and the operation goes on. Other errors are mostly
 // transient.
 func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
-	d.log.Debug("Waiting for LXD operation", "operation", op.ID, "description", op.Description)
+	d.log.Debug("Waiting for an operation", "operation", op.ID, "description", op.Description)
 	poll := max(int((d.opts.RequestTimeout / 2).Seconds()), 1)
 	path := "/1.0/operations/" + url.PathEscape(op.ID) + "/wait?timeout="
 	deadline := time.Now().Add(d.opts.OperationTimeout)
@@ -45,17 +50,29 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 	}
 	for time.Now().Before(deadline) {
 		var now api.Operation
-		if _, err := c.get(fmt.Sprint(path, poll), &now); err != nil {
+		_, err := c.get(fmt.Sprint(path, poll), &now)
+		_, answered := api.StatusErrorMatch(err)
+		refused := answered && d.opts.Dialect.waitFails
+		if refused {
+			_, err = c.get("/1.0/operations/"+url.PathEscape(op.ID), &now)
+		}
+		if err != nil {
 			if fault.Is(err, fault.NotFound) {
-				return op, &outcomeUnknown{op.ID}
+				return op, &outcomeUnknown{c.dialect.Name, op.ID}
 			}
 			return op, err
 		}
 		if now.StatusCode.IsFinal() {
 			return outcome(now)
 		}
+		if refused {
+			// The wait may have failed at once.
+			if err := pause.For(c.ctx, waitAgain); err != nil {
+				return op, err
+			}
+		}
 	}
-	return op, fault.New(fault.Transient, "LXD operation %s is not done after %s", op.ID, d.opts.OperationTimeout)
+	return op, fault.New(fault.Transient, "%s operation %s is not done after %s", c.dialect.Name, op.ID, d.opts.OperationTimeout)
 }
 
 // outcome turns the failure of an ended operation into *operationError.
@@ -68,7 +85,7 @@ func outcome(op api.Operation) (api.Operation, error) {
 }
 
 // awaitOperations waits for the operations that run on an instance, including
-// those of other clients. It reports whether there were any.
+// those of other clients. It reports whether there were any operations.
 func (d *Driver) awaitOperations(c *client, name string) (bool, error) {
 	ops, err := operations(c)
 	if err != nil {
@@ -91,7 +108,7 @@ func (d *Driver) awaitOperations(c *client, name string) (bool, error) {
 	return found, nil
 }
 
-// operations lists the tasks that LXD is running.
+// operations lists the operations of class task that LXD is running.
 func operations(c *client) ([]api.Operation, error) {
 	return running(c, "", func(op api.Operation) bool { return op.Class == api.OperationClassTask })
 }
@@ -99,8 +116,8 @@ func operations(c *client) ([]api.Operation, error) {
 // attended are the operations that last as long as a user is connected.
 var attended = []string{"Executing command", "Showing console"}
 
-// atWork lists the operations that LXD is running in any of the projects,
-// including migrations.
+// atWork lists the operations that LXD is running in any of the projects. It
+// includes migrations and leaves out attended operations.
 func atWork(c *client, projects []string) (all []api.Operation, err error) {
 	for _, project := range projects {
 		ops, err := running(c, "&project="+url.QueryEscape(project), func(op api.Operation) bool {
@@ -114,7 +131,7 @@ func atWork(c *client, projects []string) (all []api.Operation, err error) {
 	return all, nil
 }
 
-// running lists the unfinished operations that which accepts.
+// running lists the unfinished operations for which which() returns true.
 func running(c *client, query string, which func(api.Operation) bool) (ops []api.Operation, err error) {
 	var byStatus map[string][]api.Operation
 	if _, err := c.get("/1.0/operations?recursion=1"+query, &byStatus); err != nil {
@@ -141,7 +158,8 @@ func concerns(op api.Operation, name string) bool {
 	return false
 }
 
-// maxMessage bounds, in bytes, a text from LXD or a guest in an error.
+// maxMessage bounds, in bytes, the text from LXD or a guest that an error
+// includes.
 const maxMessage = 2048
 
 // clean makes text from LXD or a guest safe for a log or a terminal.

@@ -16,11 +16,11 @@ import (
 	"hostler/internal/pause"
 )
 
-// editTries bounds how often edit repeats a change because another client
-// changed the instance at the same time.
+// editTries bounds how often edit() tries a change, if other clients change the
+// instance at the same time.
 const editTries = 5
 
-// Update implements containerbroker.Broker. It leaves keys and devices alone
+// Update implements containerbroker.Broker. It does not touch keys and devices
 // that hostler does not write.
 func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
 	want, err := settingsOf(m)
@@ -55,10 +55,7 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	if err == nil && pinned {
 		err = d.restoreInstanceID(ctx, m.Name)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot update instance %q", m.Name)
 }
 
 // Stamp implements containerbroker.Stamper. If the instance belonged to another
@@ -81,10 +78,7 @@ func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.S
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot stamp instance %q", name)
 }
 
 // Unstamp implements containerbroker.Stamper. An instance that does not exist
@@ -106,8 +100,9 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 	return nil
 }
 
-// edit changes an instance under its ETag. It sends no request if change
-// changes nothing.
+// edit reads an instance, lets change modify its configuration and sends the
+// result with the ETag that it read, so that no other client's change is lost.
+// If change modifies nothing, edit sends nothing.
 func (d *Driver) edit(ctx context.Context, name string, change func(*client, api.Instance, *api.InstancePut) error) error {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	for try := 1; ; try++ {
@@ -135,7 +130,8 @@ func (d *Driver) edit(ctx context.Context, name string, change func(*client, api
 		if err == nil || try == editTries || ctx.Err() != nil {
 			return err
 		}
-		// In both cases read the instance again and make the remaining changes.
+		// If another client changed the instance, or the outcome is unknown,
+		// read the instance again and make the remaining changes.
 		var forgotten *outcomeUnknown
 		if !changedMeanwhile(err) && !errors.As(err, &forgotten) {
 			return err
@@ -165,16 +161,13 @@ func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.P
 	default:
 		err = fault.New(fault.Invalid, "unknown power state")
 	}
-	if err != nil {
-		return fmt.Errorf("cannot %s instance %q: %w", to, name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot %s instance %q", to, name)
 }
 
-// change requests a state change and waits for it.
+// change requests a change of the power state and waits for it.
 func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error {
 	if put.Action == "stop" {
-		d.inits.see(name, 0) // the coming end of the init is our own doing
+		d.inits.see(name, 0) // the init will end because of this request, so do not report its end
 	}
 	op, err := c.start(http.MethodPut, instancePath(name)+"/state", put, "")
 	if err != nil {
@@ -189,9 +182,9 @@ func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error 
 	return err
 }
 
-// statusAfter reads the state of an instance after a change of it failed with
-// err. Unless LXD itself reported the failure, the change may still be under
-// way, so statusAfter waits for it first.
+// statusAfter reads the power state of an instance after a change of that state
+// failed with err. Unless LXD itself reported the failure, the change may still
+// be running, so statusAfter waits for it first.
 func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker.Status, error) {
 	var refused *operationError
 	if !errors.As(err, &refused) {
@@ -199,7 +192,7 @@ func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker
 			return "", err
 		}
 	}
-	found, err := d.read(c, name)
+	found, err := d.settled(c, name)
 	return statusOf(found.StatusCode), err
 }
 
@@ -211,7 +204,7 @@ func (d *Driver) powerOn(c *client, name string) error {
 	if d.own.takeCreated(name) {
 		return d.startInstance(c, name, "start")
 	}
-	found, err := d.read(c, name)
+	found, err := d.settled(c, name)
 	if err == nil && halfMade(found) {
 		if _, err = d.awaitOperations(c, name); err == nil {
 			found, err = d.read(c, name)
@@ -221,7 +214,7 @@ func (d *Driver) powerOn(c *client, name string) error {
 		return err
 	}
 	if halfMade(found) {
-		return fault.New(fault.Transient, "LXD was interrupted during its creation; it has to be created again")
+		return fault.New(fault.Transient, "%s was interrupted during its creation; it has to be created again", c.dialect.Name)
 	}
 	if found.Config[keyPinned] != "" {
 		if err := d.restoreInstanceID(c.ctx, name); err != nil {
@@ -273,8 +266,9 @@ func (d *Driver) startInstance(c *client, name, action string) error {
 	return err
 }
 
-// powerOff stops an instance, gracefully within timeout, which is rounded up to
-// whole seconds, and then by force; 0 uses force at once.
+// powerOff asks the guest to shut down, and stops the instance by force if it
+// still runs after timeout, rounded up to whole seconds. If timeout is 0, it
+// uses force at once.
 func (d *Driver) powerOff(c *client, name string, timeout time.Duration) error {
 	stop := func(put api.InstanceStatePut) error {
 		put.Action = "stop"

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// guestsInit inspects a guest from outside, through its init's process. It
-// returns the init's name. plain means that neither systemd nor OpenRC boots
-// the guest, so there is nothing else to wait for. This saves a command inside
-// the guest, which would cost LXD a process of some 30 MiB. If the guest cannot
-// be seen (LXD runs elsewhere, or the agent lacks the rights), plain is false,
-// and the caller must run a command in the guest.
+// guestsInit looks into a guest from the host, through /proc/PID of the guest's
+// init. It returns the init's name. plain is true if neither systemd nor OpenRC
+// boots the guest, so that there is nothing else to wait for. This saves a
+// command inside the guest, which would cost LXD a process of some 30 MiB. If
+// the agent cannot look into the guest, e.g. because it lacks the rights, plain
+// is false, and the caller must run a command in the guest.
 func (d *Driver) guestsInit(pid int64) (name string, plain bool) {
 	process := filepath.Join(d.opts.Proc, strconv.FormatInt(pid, 10))
 	comm, err := os.ReadFile(filepath.Join(process, "comm"))

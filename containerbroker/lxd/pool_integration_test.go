@@ -18,7 +18,7 @@ import (
 func TestPoolAndProfiles(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler"})
 	must(t, server.API(http.MethodPost, "/1.0/storage-pools", map[string]string{"name": "fast", "driver": "dir"}, nil))
 	defer func() { must(t, server.API(http.MethodDelete, "/1.0/storage-pools/fast", nil, nil)) }()
 	profiles := func() (names []string) {
@@ -60,7 +60,7 @@ func TestProfileBehindTheDefaultOne(t *testing.T) {
 	}
 	must(t, server.API(http.MethodPut, "/1.0/profiles/default", map[string]any{}, nil))
 	must(t, server.API(http.MethodPost, "/1.0/profiles", map[string]any{"name": "hostler", "devices": given, "config": map[string]string{"user.hostler.profile": "true"}}, nil))
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", Profile: "hostler"})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", Profile: "hostler"})
 	plain, sized := machine("plain", server.TinyFingerprint, "one"), machine("sized", server.TinyFingerprint, "one")
 	sized.RootDisk = 64 << 20
 	for _, m := range []containerbroker.Machine{plain, sized} {

@@ -15,16 +15,13 @@ import (
 	"hostler/internal/pause"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe. It sends one request for
-// the instance's state. If it has to wait for the guest, it runs one command in
-// it, limited only by ctx, and then reads the state again. A guest without a
-// shell is ready when it runs.
+// WaitReady implements containerbroker.ReadinessProbe. It reads the instance's
+// state. If it has to wait for the guest, it runs one command in the guest,
+// limited only by ctx, and then reads the state again. A guest without a shell
+// is ready once it runs.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
-	if err != nil {
-		return containerbroker.Readiness{}, fmt.Errorf("instance %q is not ready: %w", m.Name, err)
-	}
-	return found, nil
+	return found, fault.Explain(err, "instance %q is not ready", m.Name)
 }
 
 func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
@@ -50,7 +47,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if after.State.Pid != before.State.Pid {
 		return ready, fault.New(fault.Transient, "its init was started again meanwhile")
 	}
-	if execErr != nil && !fault.Is(execErr, fault.Invalid) { // Invalid: there is no shell
+	if execErr != nil && !fault.Is(execErr, fault.Invalid) { // Invalid means that the guest has no shell
 		return ready, execErr
 	}
 	return judge(report, m, after.State, d.opts.AddressTimeout)
@@ -63,8 +60,8 @@ func judge(report string, m containerbroker.Machine, s *api.InstanceState, timeo
 }
 
 // stable returns the state of an instance that has run for Options.StableTime
-// since its last start. After a start by this driver it waits before the first
-// read.
+// since its last start. If this driver has just started the instance, stable
+// waits before it reads the state.
 func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err error) {
 	rest := d.opts.StableTime - d.own.sinceStart(name)
 	for pid := int64(0); ; pid = found.State.Pid {
@@ -76,7 +73,8 @@ func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err err
 		if found, err = d.running(c, name); err != nil {
 			return found, err
 		}
-		// The time of the start is wrong if the clock was set since: wait once.
+		// If the clock was set since the start, this time is wrong, so wait for
+		// the same init only once.
 		rest = d.opts.StableTime - time.Since(startedAt(found))
 		if rest <= 0 || found.State.Pid == pid {
 			return found, nil
@@ -84,10 +82,10 @@ func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err err
 	}
 }
 
-// ask runs the script in the guest and returns its output. A script that does
-// not reach its end, e.g. because the guest's init has just died, is a transient
-// error with the last lines of the console: half of a report would look like
-// that of a guest which is ready.
+// ask runs the script in the guest and returns its output. If the script does
+// not reach its end, e.g. because the guest's init has just died, ask returns a
+// transient error with the last lines of the console, because a partial report
+// could look like the report of a guest that is ready.
 func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, error) {
 	tries := 0
 	if guestprobe.ExpectsAddress(m) {
@@ -108,8 +106,8 @@ func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, er
 // running returns the state of an instance. If it does not run, running returns
 // a transient error with the last lines of its console.
 func (d *Driver) running(c *client, name string) (api.InstanceFull, error) {
-	var found api.InstanceFull
-	if _, err := c.get(instancePath(name)+"?recursion=1", &found); err != nil {
+	found, err := d.readState(c, name)
+	if err != nil {
 		return found, err
 	}
 	status := statusOf(found.StatusCode)
@@ -122,8 +120,8 @@ func (d *Driver) running(c *client, name string) (api.InstanceFull, error) {
 	return found, nil
 }
 
-// startedAt returns when LXD started the instance; a time in the future (the
-// clock was set) counts as now.
+// startedAt returns when LXD started the instance. If that time is in the
+// future, because the clock was set, it returns the present time.
 func startedAt(i api.InstanceFull) time.Time {
 	if now := time.Now(); i.LastUsedAt.After(now) {
 		return now

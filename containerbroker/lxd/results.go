@@ -9,13 +9,13 @@ import (
 )
 
 // results passes the ends of LXD's operations from the event stream to the
-// callers that wait for them, which saves a request for each operation. Without
-// a stream, and for an end that does not come, the caller asks LXD.
+// callers that wait for them, which saves a request for each operation. A
+// caller asks LXD if no stream is open or if the end does not arrive.
 type results struct {
 	mu sync.Mutex
 	// streams counts the open event streams.
 	streams int
-	// ended holds operations that ended before their caller waited.
+	// ended holds, by id, operations that ended before their caller waited.
 	ended   map[string]endedOperation
 	waiting map[string]chan api.Operation
 }
@@ -26,14 +26,15 @@ type endedOperation struct {
 }
 
 const (
-	// resultTime is how long an end without a caller is kept, and how long a
-	// caller waits for the stream before it asks LXD.
+	// resultTime is how long an end for which no caller waits yet is kept, and
+	// how long a caller waits for the stream before it asks LXD.
 	resultTime = 2 * time.Second
-	// maxResults bounds the ends without a caller, e.g. those of other clients.
+	// maxResults bounds the kept ends for which no caller waits, e.g. ends of
+	// other clients' operations.
 	maxResults = 256
 )
 
-// follow notes an open event stream; stop ends it.
+// follow records that an event stream is open. stop records that it has closed.
 func (r *results) follow() (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +56,7 @@ func (r *results) follow() (stop func()) {
 	}
 }
 
-// note takes an operation's event from the stream.
+// note handles the event of an operation from the stream.
 func (r *results) note(op api.Operation) {
 	if !op.StatusCode.IsFinal() {
 		return
@@ -63,7 +64,7 @@ func (r *results) note(op api.Operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ch, waits := r.waiting[op.ID]; waits {
-		ch <- op // it has room for one, and gets one
+		ch <- op // ch has room for one operation and gets only one
 		delete(r.waiting, op.ID)
 		return
 	}
@@ -77,7 +78,8 @@ func (r *results) note(op api.Operation) {
 	}
 }
 
-// await returns the end of an operation from the event stream; false: ask LXD.
+// await returns the end of an operation from the event stream. It returns false
+// if the caller must ask LXD.
 func (r *results) await(ctx context.Context, id string) (api.Operation, bool) {
 	r.mu.Lock()
 	if e, ok := r.ended[id]; ok {

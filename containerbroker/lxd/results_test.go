@@ -71,3 +71,24 @@ func TestEndsOfOperationsComeWithTheEvents(t *testing.T) {
 		t.Errorf("without a stream: %v, %d requests", err, f.count(http.MethodGet)-before)
 	}
 }
+
+// A listing that began before the end of a create may still show the instance
+// half made.
+func TestACreateCountsForListingsThatBeganBeforeItsEnd(t *testing.T) {
+	var own ownChanges
+	before := time.Now()
+	if own.wasCreating("web", before) {
+		t.Error("a create that never began")
+	}
+	end := own.beginCreate("web")
+	if !own.wasCreating("web", before) || own.wasCreating("db", before) {
+		t.Error("a create that goes on is not seen, or seen for another instance")
+	}
+	end(false)
+	if !own.wasCreating("web", before) {
+		t.Error("the end of the create hides it from an earlier listing")
+	}
+	if own.wasCreating("web", time.Now()) {
+		t.Error("a listing after the end takes the create for one that goes on")
+	}
+}

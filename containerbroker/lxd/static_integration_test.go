@@ -31,7 +31,7 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 	cache, err := images.Open(images.Options{Dir: dir, Runner: run.Host{}})
 	must(t, err)
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs", NoImage: true})
-	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", Images: cache})
+	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", Images: cache})
 	image, err := d.EnsureImage(t.Context(), "debian/12", nil)
 	must(t, err)
 	keep()
@@ -78,6 +78,8 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 		}
 	}
 	reaches("at first")
+	// No router answers on the bridge, and the boot did not wait for one.
+	works(t, d, m.Name, "systemctl show -p Result systemd-networkd-wait-online.service | grep success && ! journalctl -u systemd-networkd-wait-online.service | grep -i timeout")
 	works(t, d, m.Name, "ip link show eth0 | grep 'mtu 1400'")
 	works(t, d, m.Name, "ip -6 route | grep 'default via "+six+"1'")
 	works(t, d, m.Name, "ip -4 addr show lan1 | grep 'inet '")

@@ -20,11 +20,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// upload streams an image to LXD with hostler's properties and returns its
-// fingerprint.
+// upload sends an image to LXD with hostler's properties and returns the
+// image's fingerprint.
 func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, progress containerbroker.Progress) (string, error) {
 	c := d.open(ctx, 0)
-	meter := &meter{total: artifact.Size, report: func(percent int) { progress.Report("image", "giving "+ref+" to LXD", percent) }}
+	meter := &meter{total: artifact.Size, report: func(percent int) { progress.Report("image", "giving "+ref+" to "+d.opts.Dialect.Name, percent) }}
 	body, contentType, err := imageBody(artifact, meter)
 	if err != nil {
 		return "", fault.New(fault.Transient, "cannot read the image: %w", err)
@@ -32,18 +32,18 @@ func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref strin
 	defer func() { _ = body.Close() }()
 	header := http.Header{}
 	header.Set("Content-Type", contentType)
-	header.Set("X-LXD-properties", url.Values{
+	header.Set(c.dialect.headers+"properties", url.Values{
 		propertyNamespace: {d.opts.Namespace}, propertyReference: {ref}, "description": {"hostler " + ref},
 	}.Encode())
 	if artifact.Rootfs == "" {
-		header.Set("X-LXD-filename", filepath.Base(artifact.Path))
+		header.Set(c.dialect.headers+"filename", filepath.Base(artifact.Path))
 	}
 	id, err := d.sendImage(c, header, body)
 	if err == nil && id == artifact.Digest {
 		return id, nil
 	}
 	if err == nil {
-		return "", fault.New(fault.Transient, "LXD computed fingerprint %s for it, expected %s", id, artifact.Digest)
+		return "", fault.New(fault.Transient, "%s computed fingerprint %s for it, expected %s", c.dialect.Name, id, artifact.Digest)
 	}
 	if ctx.Err() != nil {
 		return "", err
@@ -58,19 +58,19 @@ func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref strin
 func (d *Driver) sendImage(c *client, header http.Header, body io.Reader) (string, error) {
 	resp, err := c.lxd.Do(http.MethodPost, "/1.0/images", header, body)
 	if err != nil {
-		return "", classify(c.ctx, err)
+		return "", c.classify(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var answer api.Response
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return "", classify(c.ctx, fmt.Errorf("LXD gave an unreadable answer: %w", err))
+		return "", c.classify(fmt.Errorf("%s gave an unreadable answer: %w", c.dialect.Name, err))
 	}
 	if answer.Type == api.ErrorResponse {
-		return "", classify(c.ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(answer.Error, maxMessage)))
+		return "", c.classify(api.StatusErrorf(resp.StatusCode, "%s", clean(answer.Error, maxMessage)))
 	}
 	var op api.Operation
 	if err := json.Unmarshal(answer.Metadata, &op); err != nil || op.ID == "" {
-		return "", fault.New(fault.Transient, "LXD started no operation for the image")
+		return "", fault.New(fault.Transient, "%s started no operation for the image", c.dialect.Name)
 	}
 	done, err := d.wait(c, op)
 	if err != nil {
@@ -80,9 +80,9 @@ func (d *Driver) sendImage(c *client, header http.Header, body io.Reader) (strin
 	return id, nil
 }
 
-// imageBody opens an image in the form that LXD accepts: a unified image
-// unchanged, a split image as a multipart form with the fields metadata and
-// rootfs.
+// imageBody opens an image in the form that LXD accepts, and returns its
+// content and the content type. A unified image is sent unchanged. A split
+// image becomes a multipart form with the fields metadata and rootfs.
 func imageBody(a images.Artifact, m *meter) (io.ReadCloser, string, error) {
 	metadata, err := os.Open(a.Path)
 	if err != nil {

@@ -12,54 +12,53 @@ import (
 	"hostler/internal/fault"
 )
 
-// Method selects how guests get onto networks.
-type Method string
+// method selects how guests get onto networks.
+type method string
 
 // The methods.
 const (
-	// Local connects guests to the hypervisor's own bridge, e.g. lxdbr0.
-	Local Method = "local"
-	// Provider connects guests to the host's networks.
-	Provider Method = "provider"
-	// Fan connects guests to the fan overlay.
-	Fan Method = "fan"
+	// methodLocal connects guests to the hypervisor's own bridge, e.g. lxdbr0.
+	methodLocal method = "local"
+	// methodProvider connects guests to the host's networks.
+	methodProvider method = "provider"
+	// methodFan connects guests to the fan overlay.
+	methodFan method = "fan"
 )
 
-// defaultSpace is the network of guests that use the method Local and name no
-// space. Unknown is the network of a device whose addresses lie in no known
-// space.
+// A space is the name of a network. defaultSpace is the space of guests that
+// use methodLocal and name no space. unknown is the space of a device whose
+// addresses lie in no known space.
 const (
 	defaultSpace = "default"
 	unknown      = ""
 )
 
-// Kind is the type of a device.
-type Kind string
+// kind is the type of a device.
+type kind string
 
 // The kinds that affect bridging.
 const (
-	Ethernet Kind = "ethernet"
-	VLAN     Kind = "vlan"
-	Bond     Kind = "bond"
-	Bridge   Kind = "bridge"
-	VXLAN    Kind = "vxlan"
-	Loopback Kind = "loopback"
-	Other    Kind = "other"
+	kindEthernet kind = "ethernet"
+	kindVLAN     kind = "vlan"
+	kindBond     kind = "bond"
+	kindBridge   kind = "bridge"
+	kindVXLAN    kind = "vxlan"
+	kindLoopback kind = "loopback"
+	kindOther    kind = "other"
 )
 
-// Device is a network device of the host.
-type Device struct {
+// device is a network device of the host.
+type device struct {
 	Name string
-	Kind Kind
-	// Parent is the underlying or enclosing device: a vlan's carrier, the bond
-	// of a bond member, the bridge of a port.
+	Kind kind
+	// Parent is the underlying or enclosing device, e.g. the carrier of a VLAN,
+	// the bond of a bond member or the bridge of a port.
 	Parent string
-	MAC    string
 	MTU    int
 	// Addressed reports whether the device has an address.
 	Addressed bool
-	// Spaces are the networks of its addresses; Unknown stands for an address in
-	// no known network.
+	// Spaces are the networks of the device's addresses. unknown stands for an
+	// address in no known network.
 	Spaces []string
 	// Local marks a bridge that a hypervisor creates itself.
 	Local bool
@@ -67,36 +66,37 @@ type Device struct {
 	OpenVSwitch bool
 }
 
-// Need describes the networks that guests need.
-type Need struct {
-	// Spaces are named by the guests; if empty, the host's own spaces decide.
+// need describes the networks that guests need.
+type need struct {
+	// Spaces are the networks that the guests name. If the guests name none, the
+	// host's own spaces decide.
 	Spaces []string
-	Method Method
+	Method method
 	// LocalBridge is the bridge that the guests' hypervisor creates itself, for
-	// the method Local.
+	// methodLocal.
 	LocalBridge string
 }
 
-// BridgeFor is a bridge to be created.
-type BridgeFor struct {
+// bridgeFor is a bridge to be created.
+type bridgeFor struct {
 	Device string
 	Bridge string
 	Space  string
 }
 
-// wanted returns the spaces for the guests, sorted: the named spaces, the
-// default space for the method Local, or else the host's only known space. If
-// the host is in no known space, Wanted returns Unknown.
-func wanted(need Need, devices []Device) ([]string, error) {
+// wanted returns the sorted spaces for the guests. These are the named spaces,
+// or else the default space for methodLocal, or else the host's only known
+// space. If the host is in no known space, wanted returns unknown.
+func wanted(need need, devices []device) ([]string, error) {
 	if len(need.Spaces) > 0 {
 		return unique(need.Spaces), nil
 	}
-	if need.Method == Local {
+	if need.Method == methodLocal {
 		return []string{defaultSpace}, nil
 	}
 	var known []string
 	for _, d := range devices {
-		if !d.Addressed || d.Kind == Loopback || d.Local {
+		if !d.Addressed || d.Kind == kindLoopback || d.Local {
 			continue
 		}
 		for _, s := range d.Spaces {
@@ -115,10 +115,10 @@ func wanted(need Need, devices []Device) ([]string, error) {
 	return nil, fault.New(fault.Invalid, "cannot choose a network for the guests: no obvious space, the host is in %s", strings.Join(known, ", "))
 }
 
-// Plan returns the bridges to create, in natural order of their devices. If a
-// space has no device that can be bridged, Plan returns no bridges and an error
-// that names all such spaces.
-func Plan(need Need, devices []Device) ([]BridgeFor, error) {
+// planBridges returns the bridges to create, in natural order of their devices.
+// If a space has no device that can be bridged, it returns no bridges and an
+// error that names all such spaces.
+func planBridges(need need, devices []device) ([]bridgeFor, error) {
 	spaces, err := wanted(need, devices)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 	for _, d := range devices {
 		taken[d.Name] = true
 	}
-	var plan []BridgeFor
+	var plan []bridgeFor
 	var without []string
 	for _, space := range spaces {
 		if served(need.Method, space, devices) {
@@ -141,10 +141,10 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 			}
 			found = true
 			// One bridge serves all spaces of its device.
-			if slices.ContainsFunc(plan, func(b BridgeFor) bool { return b.Device == d.Name }) {
+			if slices.ContainsFunc(plan, func(b bridgeFor) bool { return b.Device == d.Name }) {
 				break
 			}
-			plan = append(plan, BridgeFor{Device: d.Name, Bridge: freeName(d.Name, taken), Space: space})
+			plan = append(plan, bridgeFor{Device: d.Name, Bridge: freeName(d.Name, taken), Space: space})
 			if space != unknown {
 				break
 			}
@@ -156,37 +156,37 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 	if len(without) > 0 {
 		return nil, fault.New(fault.NotReady, "cannot bridge: the host has no device to bridge for %s", strings.Join(without, ", "))
 	}
-	slices.SortStableFunc(plan, func(a, b BridgeFor) int { return compare(a.Device, b.Device) })
+	slices.SortStableFunc(plan, func(a, b bridgeFor) int { return compare(a.Device, b.Device) })
 	return plan, nil
 }
 
 // served reports whether a bridge for the space exists already.
-func served(method Method, space string, devices []Device) bool {
-	if method == Local && space == defaultSpace {
+func served(method method, space string, devices []device) bool {
+	if method == methodLocal && space == defaultSpace {
 		return true // the hypervisor's bridge appears with the hypervisor
 	}
 	if space == unknown {
 		return false
 	}
-	return slices.ContainsFunc(devices, func(d Device) bool { return usable(method, d) && in(d, space) })
+	return slices.ContainsFunc(devices, func(d device) bool { return usable(method, d) && in(d, space) })
 }
 
-// usable reports whether guests can join the device as a bridge.
-func usable(method Method, d Device) bool {
+// usable reports whether the device is a bridge that guests can join.
+func usable(method method, d device) bool {
 	switch {
 	case d.Local:
-		return method == Local
+		return method == methodLocal
 	case strings.HasPrefix(d.Name, "fan-"):
-		return method == Fan && d.Kind == Bridge
+		return method == methodFan && d.Kind == kindBridge
 	case d.OpenVSwitch:
-		return method == Provider
+		return method == methodProvider
 	}
-	return d.Kind == Bridge
+	return d.Kind == kindBridge
 }
 
-// Candidates returns the names of the devices that may be put under a bridge,
+// candidates returns the names of the devices that may be put under a bridge,
 // with or without addresses, in natural order.
-func Candidates(devices []Device) []string {
+func candidates(devices []device) []string {
 	var names []string
 	for _, d := range naturally(devices) {
 		if d.Addressed = true; bridgeable(d, devices) {
@@ -197,22 +197,22 @@ func Candidates(devices []Device) []string {
 }
 
 // bridgeable reports whether the device may be put under a bridge.
-func bridgeable(d Device, devices []Device) bool {
+func bridgeable(d device, devices []device) bool {
 	if !d.Addressed || d.OpenVSwitch {
 		return false
 	}
 	switch d.Kind {
-	case Ethernet, Bond:
+	case kindEthernet, kindBond:
 		return d.Parent == ""
-	case VLAN:
-		i := slices.IndexFunc(devices, func(p Device) bool { return p.Name == d.Parent })
-		return i >= 0 && (devices[i].Kind == Ethernet || devices[i].Kind == Bond)
+	case kindVLAN:
+		i := slices.IndexFunc(devices, func(p device) bool { return p.Name == d.Parent })
+		return i >= 0 && (devices[i].Kind == kindEthernet || devices[i].Kind == kindBond)
 	}
 	return false
 }
 
-func in(d Device, space string) bool {
-	if !d.Addressed || d.Kind == Loopback {
+func in(d device, space string) bool {
+	if !d.Addressed || d.Kind == kindLoopback {
 		return false
 	}
 	return slices.Contains(d.Spaces, space) || space == unknown && len(d.Spaces) == 0
@@ -231,7 +231,7 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-const maxName = 15 // of a network device name
+const maxName = 15 // the kernel's limit for a network device's name
 
 // name returns the name of the bridge for a device, e.g. br-en0 for en0. It has
 // at most 15 characters.
@@ -248,8 +248,8 @@ func name(device string) string {
 	return fmt.Sprintf("b-%06x-%s", crc32.ChecksumIEEE([]byte(device))&0xffffff, name[len(name)-6:])
 }
 
-// freeName returns Name, or if that is taken, another name that depends only on
-// the device's name.
+// freeName returns name(), or if taken contains this name, another name that is
+// a hash of the device's name. It adds the returned name to taken.
 func freeName(device string, taken map[string]bool) string {
 	name := name(device)
 	for try := 0; taken[name]; try++ {

@@ -9,8 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// NIC is a network device of a guest.
-type NIC struct {
+// guestNIC is a network device of a guest.
+type guestNIC struct {
 	Name   string
 	Bridge string
 	MTU    int
@@ -19,16 +19,16 @@ type NIC struct {
 	DHCP bool
 }
 
-// GuestNICs returns one NIC per host bridge for the spaces that the guest
+// planNICs returns one NIC per host bridge for the spaces that the guest
 // needs, named eth0, eth1 and so on in natural order of the bridges. Guests of
 // a manually enrolled host (byHand) use DHCP, because no record assigns
 // addresses there.
-func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
+func planNICs(need need, devices []device, byHand bool) ([]guestNIC, error) {
 	spaces, err := wanted(need, devices)
 	if err != nil {
 		return nil, err
 	}
-	var nics []NIC
+	var nics []guestNIC
 	var without []string
 	for _, space := range spaces {
 		found := false
@@ -37,13 +37,13 @@ func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 				continue
 			}
 			found = true
-			if !slices.ContainsFunc(nics, func(n NIC) bool { return n.Bridge == d.Name }) {
-				nics = append(nics, NIC{Bridge: d.Name, MTU: guestMTU(d, devices), Space: space, DHCP: byHand})
+			if !slices.ContainsFunc(nics, func(n guestNIC) bool { return n.Bridge == d.Name }) {
+				nics = append(nics, guestNIC{Bridge: d.Name, MTU: guestMTU(d, devices), Space: space, DHCP: byHand})
 			}
 		}
-		if !found && need.Method == Local && space == defaultSpace && need.LocalBridge != "" {
+		if !found && need.Method == methodLocal && space == defaultSpace && need.LocalBridge != "" {
 			found = true
-			nics = append(nics, NIC{Bridge: need.LocalBridge, Space: space, DHCP: true})
+			nics = append(nics, guestNIC{Bridge: need.LocalBridge, Space: space, DHCP: true})
 		}
 		if !found {
 			without = append(without, spaceName(space))
@@ -52,7 +52,7 @@ func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 	if len(without) > 0 {
 		return nil, fault.New(fault.NotReady, "cannot give the guest a network: the host has no bridge for %s", strings.Join(without, ", "))
 	}
-	slices.SortStableFunc(nics, func(a, b NIC) int { return compare(a.Bridge, b.Bridge) })
+	slices.SortStableFunc(nics, func(a, b guestNIC) int { return compare(a.Bridge, b.Bridge) })
 	for i := range nics {
 		nics[i].Name = fmt.Sprintf("eth%d", i)
 	}
@@ -61,10 +61,10 @@ func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 
 // guestMTU returns the bridge's MTU. For a fan bridge it returns the overlay's
 // MTU, which leaves room for the overlay's header.
-func guestMTU(bridge Device, devices []Device) int {
+func guestMTU(bridge device, devices []device) int {
 	if strings.HasPrefix(bridge.Name, "fan-") {
 		for _, d := range devices {
-			if d.Kind == VXLAN && d.Parent == bridge.Name && d.MTU > 0 {
+			if d.Kind == kindVXLAN && d.Parent == bridge.Name && d.MTU > 0 {
 				return d.MTU
 			}
 		}
@@ -72,7 +72,7 @@ func guestMTU(bridge Device, devices []Device) int {
 	return bridge.MTU
 }
 
-// compare orders names naturally: eth2 before eth10.
+// compare orders names naturally, e.g. eth2 before eth10.
 func compare(a, b string) int {
 	whole := cmp.Compare(a, b)
 	for a != "" && b != "" {
@@ -102,8 +102,8 @@ func leadingDigits(s string) string {
 	return s[:i]
 }
 
-func naturally(devices []Device) []Device {
+func naturally(devices []device) []device {
 	sorted := slices.Clone(devices)
-	slices.SortStableFunc(sorted, func(a, b Device) int { return compare(a.Name, b.Name) })
+	slices.SortStableFunc(sorted, func(a, b device) int { return compare(a.Name, b.Name) })
 	return sorted
 }

@@ -11,24 +11,25 @@ import (
 // outside names the network that the host's default route leads to.
 const outside = "the network of the default route"
 
-// devices returns the host's links. local are the hypervisors' own bridges;
-// other foreign bridges are not used for our machines.
-func devices(o hostnet.Observed, namespace string, local []string) []Device {
-	kinds := map[string]Kind{
-		"": Ethernet, "veth": Ethernet, // a container's NIC
-		"vlan": VLAN, "bond": Bond, "bridge": Bridge, "vxlan": VXLAN,
+// devices returns the host's links as devices. local names the hypervisors' own
+// bridges. Other foreign bridges get kindOther, because our machines do not
+// join them.
+func devices(o hostnet.Observed, namespace string, local []string) []device {
+	kinds := map[string]kind{
+		"": kindEthernet, "veth": kindEthernet, // a container's NIC
+		"vlan": kindVLAN, "bond": kindBond, "bridge": kindBridge, "vxlan": kindVXLAN,
 	}
-	var all []Device
+	var all []device
 	for _, l := range o.Links {
-		d := Device{Name: l.Name, Kind: Other, Parent: l.Parent, MAC: l.MAC, MTU: l.MTU, Local: slices.Contains(local, l.Name), OpenVSwitch: l.Kind == "openvswitch"}
+		d := device{Name: l.Name, Kind: kindOther, Parent: l.Parent, MTU: l.MTU, Local: slices.Contains(local, l.Name), OpenVSwitch: l.Kind == "openvswitch"}
 		if kind, known := kinds[l.Kind]; known {
 			d.Kind = kind
 		}
 		switch {
 		case l.Loopback:
-			d.Kind = Loopback
+			d.Kind = kindLoopback
 		case l.Wireless, l.Kind == "bridge" && !hostnet.Ours(namespace, l):
-			d.Kind = Other
+			d.Kind = kindOther
 		}
 		if l.Master != "" {
 			d.Parent = l.Master
@@ -47,21 +48,22 @@ func devices(o hostnet.Observed, namespace string, local []string) []Device {
 	return all
 }
 
-// Provide returns the declaration that puts machines on the host's own network,
-// or if bridges of ours exist already, how machines join those. A host NIC is
-// never put under a bridge without a declaration. It is pure.
+// Provide returns in declare the networks to declare so that machines join the
+// host's own network. If our bridges exist already, it returns in join how
+// machines join them, e.g. "eth0 on br-en0". Provide is pure. hostler puts a
+// host NIC under a bridge only if a document declares it.
 func Provide(o hostnet.Observed, namespace string, local []string) (declare, join string, err error) {
-	need := Need{Method: Provider}
+	need := need{Method: methodProvider}
 	if o.PrimaryNIC() != "" {
 		need.Spaces = []string{outside}
 	}
 	all := devices(o, namespace, local)
-	plan, err := Plan(need, all)
+	plan, err := planBridges(need, all)
 	if err != nil {
 		return "", "", err
 	}
 	if len(plan) == 0 {
-		nics, err := GuestNICs(need, all, true)
+		nics, err := planNICs(need, all, true)
 		var words []string
 		for _, n := range nics {
 			words = append(words, n.Name+" on "+n.Bridge)
@@ -76,9 +78,10 @@ func Provide(o hostnet.Observed, namespace string, local []string) (declare, joi
 	return "networks: {" + strings.Join(networks, ", ") + "}", "", nil
 }
 
-// Uplinks names the devices that can be declared as interfaces.
+// Uplinks returns a phrase for messages that names the devices that can be
+// declared as interfaces.
 func Uplinks(o hostnet.Observed, local []string) string {
-	names := Candidates(devices(o, "", local))
+	names := candidates(devices(o, "", local))
 	if len(names) == 0 {
 		return "it has no interface that can join a bridge"
 	}

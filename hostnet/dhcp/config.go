@@ -25,14 +25,10 @@ type Network struct {
 	Addresses []netip.Prefix
 	// Ranges are leased to any client, at most one range per subnet.
 	Ranges []Range
-	// Lease is the lease time, at least two minutes; 0 means an hour.
-	Lease time.Duration
-	// Domain is the domain of the guests' names; empty means none.
-	Domain string
-	// Search lists further domains in which guests look up short names.
+	// Search lists the domains in which guests look up short names.
 	Search []string
-	// Upstream servers answer queries for other domains; if empty, dnsmasq uses
-	// the host's resolver configuration.
+	// Upstream lists the servers that answer queries for other domains. If it is
+	// empty, dnsmasq uses the host's resolver configuration.
 	Upstream []netip.Addr
 	Hosts    []Host
 	// User is the account that dnsmasq runs as, with a group of the same name.
@@ -51,8 +47,8 @@ type Host struct {
 }
 
 const (
-	defaultLease = time.Hour
-	leastLease   = 2 * time.Minute // dnsmasq's minimum
+	// lease is the lease time of guests with an address of a range.
+	lease = time.Hour
 	// hostLease is the lease time of guests with a fixed address. It is long, so
 	// that they keep the address while the agent is away for hours.
 	hostLease = 12 * time.Hour
@@ -77,10 +73,6 @@ func config(n Network, dir string) (string, error) {
 	if err := check(n, dir); err != nil {
 		return "", err
 	}
-	lease := n.Lease
-	if lease == 0 {
-		lease = defaultLease
-	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s", marker)
@@ -93,17 +85,14 @@ func config(n Network, dir string) (string, error) {
 	}
 	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv")
 	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
-	// Identify clients by MAC address: a client that chooses its own client
-	// identifiers could get any number of leases.
+	// Identify clients by MAC address, because a client that chooses its own
+	// client identifiers could get any number of leases.
 	line("dhcp-ignore-clid\ndhcp-lease-max=%d", n.leases())
 	if n.User != "" {
 		line("user=%s\ngroup=%s", n.User, n.User)
 	}
 	line("dhcp-leasefile=%s\npid-file=%s", filepath.Join(dir, leasesFile), filepath.Join(dir, pidFile))
-	if n.Domain != "" {
-		line("domain=%s\nlocal=/%s/\nexpand-hosts", n.Domain, n.Domain)
-	}
-	if search := n.search(); len(n.Search) > 0 {
+	if search := strings.Join(n.Search, ","); search != "" {
 		line("dhcp-option=option:domain-search,%s\ndhcp-option=option6:domain-search,%s", search, search)
 	}
 	if len(n.Upstream) > 0 {
@@ -119,8 +108,8 @@ func config(n Network, dir string) (string, error) {
 			line("dhcp-range=%s,%s,%s,%ds", r.First, r.Last, mask(subnet), int(lease.Seconds()))
 		} else {
 			six = true
-			// IPv6 clients always choose their own identifiers. A guest with a
-			// fixed address gets no other address.
+			// IPv6 clients always choose their own identifiers. Exclude guests with a
+			// fixed address from the range, so that they get no other address.
 			line("dhcp-range=%s,static,%d,%ds", subnet.Addr(), subnet.Bits(), int(lease.Seconds()))
 			line("dhcp-range=tag:!known,%s,%s,%d,%ds", r.First, r.Last, subnet.Bits(), int(lease.Seconds()))
 		}
@@ -148,8 +137,8 @@ func config(n Network, dir string) (string, error) {
 	return b.String(), nil
 }
 
-// leases returns the maximum number of leases, large enough that guests using
-// the ranges never keep a guest with a fixed address from its lease.
+// leases returns the maximum number of leases. It is large enough that the
+// leases of the ranges never prevent the lease of a fixed address.
 func (n Network) leases() uint64 {
 	count := uint64(1)
 	for _, r := range n.Ranges {
@@ -162,28 +151,12 @@ func (n Network) leases() uint64 {
 	return min(count, mostLeases)
 }
 
-// search lists the domains in which guests look up short names, their own
-// domain first.
-func (n Network) search() string {
-	all := n.Search
-	if n.Domain != "" {
-		all = append([]string{n.Domain}, all...)
-	}
-	return strings.Join(all, ",")
-}
-
 func check(n Network, dir string) error {
 	if !goodBridge.MatchString(n.Bridge) {
 		return invalid("%q is not the name of a bridge", n.Bridge)
 	}
-	if n.Lease != 0 && n.Lease < leastLease {
-		return invalid("a lease of %v is shorter than %v", n.Lease, leastLease)
-	}
 	if strings.ContainsAny(dir, "\n#\"") || !filepath.IsAbs(dir) {
 		return invalid("%q is not a folder for dnsmasq's files", dir)
-	}
-	if n.Domain != "" && !goodDomain.MatchString(n.Domain) {
-		return invalid("%q is not a domain", n.Domain)
 	}
 	if n.User != "" && !goodName.MatchString(n.User) {
 		return invalid("%q is not an account", n.User)

@@ -29,9 +29,9 @@ import (
 func lan(mac string) dhcp.Network {
 	return dhcp.Network{
 		Bridge: "br-lan", Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")},
-		Ranges: []dhcp.Range{{First: netip.MustParseAddr("10.20.0.100"), Last: netip.MustParseAddr("10.20.0.199")}},
-		Domain: "lan.internal", Upstream: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Hosts: []dhcp.Host{{Name: "web", MAC: mac, Addresses: []netip.Addr{netip.MustParseAddr("10.20.0.10")}}},
+		Ranges:   []dhcp.Range{{First: netip.MustParseAddr("10.20.0.100"), Last: netip.MustParseAddr("10.20.0.199")}},
+		Upstream: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+		Hosts:    []dhcp.Host{{Name: "web", MAC: mac, Addresses: []netip.Addr{netip.MustParseAddr("10.20.0.10")}}},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"hostler/internal/fault"
 )
@@ -16,7 +15,6 @@ func lan() Network {
 		Bridge:    "br-lan",
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24"), netip.MustParsePrefix("fd00:20::1/64")},
 		Ranges:    []Range{{addr("10.20.0.100"), addr("10.20.0.199")}, {addr("fd00:20::100"), addr("fd00:20::1ff")}},
-		Domain:    "lan.internal",
 		Upstream:  []netip.Addr{addr("192.0.2.53")},
 		Hosts: []Host{
 			{Name: "web", MAC: "02:00:00:00:00:10", Addresses: []netip.Addr{addr("10.20.0.10"), addr("fd00:20::10")}},
@@ -37,7 +35,7 @@ func TestConfig(t *testing.T) {
 		"dhcp-ignore-clid\ndhcp-lease-max=360\n",
 		"dhcp-host=02:00:00:00:00:10,10.20.0.10,[fd00:20::10],web,43200s\n",
 		"host-record=web,10.20.0.10,fd00:20::10\n",
-		"domain=lan.internal\n", "no-resolv\nserver=192.0.2.53\n", "dhcp-leasefile=/run/x/leases\n",
+		"no-resolv\nserver=192.0.2.53\n", "dhcp-leasefile=/run/x/leases\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -46,7 +44,7 @@ func TestConfig(t *testing.T) {
 	searched := lan()
 	searched.Search = []string{"corp.example", "lab.example"}
 	if text, err := config(searched, "/run/x"); err != nil ||
-		!strings.Contains(text, "dhcp-option=option:domain-search,lan.internal,corp.example,lab.example\ndhcp-option=option6:domain-search,lan.internal,corp.example,lab.example\n") {
+		!strings.Contains(text, "dhcp-option=option:domain-search,corp.example,lab.example\ndhcp-option=option6:domain-search,corp.example,lab.example\n") {
 		t.Errorf("no search domains, %v, in\n%s", err, text)
 	}
 	n := lan()
@@ -65,7 +63,7 @@ func TestConfig(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	for message, change := range map[string]func(*Network){
 		`"br\nlan" is not the name of a bridge`:                                  func(n *Network) { n.Bridge = "br\nlan" },
-		`"a\nuser=root" is not a domain`:                                         func(n *Network) { n.Domain = "a\nuser=root" },
+		`"a\nuser=root" is not a domain`:                                         func(n *Network) { n.Search = []string{"a\nuser=root"} },
 		`"a,b" is not a domain`:                                                  func(n *Network) { n.Search = []string{"a,b"} },
 		`"a,b" is not the name of a host`:                                        func(n *Network) { n.Hosts[0].Name = "a,b" },
 		`"02:00:00:00:00:0x" is not a MAC address`:                               func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
@@ -74,7 +72,6 @@ func TestBadConfig(t *testing.T) {
 		`the address 10.9.0.1 of web is in no subnet of br-lan`:                  func(n *Network) { n.Hosts[0].Addresses = []netip.Addr{addr("10.9.0.1")} },
 		`the range 10.20.0.9 to 10.20.1.9 is not in one subnet of br-lan`:        func(n *Network) { n.Ranges = []Range{{addr("10.20.0.9"), addr("10.20.1.9")}} },
 		`the range 10.20.0.1 to 10.20.0.9 contains the host's address 10.20.0.1`: func(n *Network) { n.Ranges = []Range{{addr("10.20.0.1"), addr("10.20.0.9")}} },
-		`a lease of 1s is shorter than 2m0s`:                                     func(n *Network) { n.Lease = time.Second },
 	} {
 		n := lan()
 		change(&n)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// passing returns the lines of a lease file without the leases of fixed
-// addresses and of addresses outside the ranges.
+// passing returns the lines of a lease file without endless leases, leases of
+// fixed addresses and leases of addresses outside the ranges.
 func (n Network) passing(text string) string {
 	var lines strings.Builder
 	for line := range strings.Lines(text) {
@@ -19,7 +19,8 @@ func (n Network) passing(text string) string {
 	return lines.String()
 }
 
-// lends reports whether an address is leased to any client.
+// lends reports whether dnsmasq leases the address to any client, because the
+// address is in a range and not fixed.
 func (n Network) lends(text string) bool {
 	a, err := netip.ParseAddr(text)
 	return err == nil &&

@@ -21,11 +21,11 @@ import (
 	"hostler/internal/run"
 )
 
-// process identifies a process uniquely: the kernel reuses process numbers, but
+// process identifies a process uniquely. The kernel reuses process numbers, but
 // never a number with the same start time during one boot.
 type process struct {
 	PID int `json:"pid"`
-	// Start is in clock ticks since the boot Boot.
+	// Start is the start time in clock ticks after the boot whose id is Boot.
 	Start  uint64 `json:"start"`
 	Boot   string `json:"boot"`
 	argv   []string
@@ -36,7 +36,7 @@ func (p process) same(q process) bool {
 	return p.PID == q.PID && p.Start == q.Start && p.Boot == q.Boot
 }
 
-// read returns the process that has the number now.
+// read returns the process that has the number pid now.
 func read(pid int) (process, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -78,9 +78,9 @@ func (s *Server) remember(p process) error {
 	return atomicfile.Write(s.path(recordFile), data, 0o600)
 }
 
-// find returns our dnsmasq: the recorded process if it still runs, or else a
-// process with our command line, e.g. left by an agent that died before
-// recording it.
+// find returns our dnsmasq, or false. This is the recorded process if it still
+// runs, or else a process with our command line, e.g. one whose agent died
+// before recording it.
 func (s *Server) find() (process, bool) {
 	if data, err := os.ReadFile(s.path(recordFile)); err == nil {
 		var recorded process
@@ -107,8 +107,8 @@ func (s *Server) find() (process, bool) {
 }
 
 // ours reports whether the process has our command line and executes dnsmasq as
-// one of our users. Any user, also of a guest, may start a program with our
-// command line.
+// one of our users. The command line is not enough, because any user, even of a
+// guest, can use the same.
 func (s *Server) ours(p process) bool {
 	if p.zombie || !slices.Equal(p.argv, s.argv()) || !p.runs(s.argv()[0]) {
 		return false
@@ -116,8 +116,9 @@ func (s *Server) ours(p process) bool {
 	return slices.Contains(s.users(), userOf(p.PID))
 }
 
-// users are the ids of the users of our dnsmasq: root until it serves, and then
-// the account in its configuration, or dnsmasq's default.
+// users returns the ids of the users as which our dnsmasq runs. These are root
+// until dnsmasq serves, and then the account in its configuration or dnsmasq's
+// default.
 func (s *Server) users() []string {
 	account := "nobody"
 	text, _ := os.ReadFile(s.path(configFile))
@@ -133,8 +134,9 @@ func (s *Server) users() []string {
 	return ids
 }
 
-// userOf returns the id of a process's user, or "". The owner of its directory
-// in /proc is root if the process cannot be traced (proc(5)).
+// userOf returns the id of a process's user, or "". It does not use the owner
+// of the process's directory in /proc, which is root if the process cannot be
+// traced (proc(5)).
 func userOf(pid int) string {
 	status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	for line := range strings.Lines(string(status)) {
@@ -146,8 +148,8 @@ func userOf(pid int) string {
 }
 
 // stop ends the process and waits for its end. It signals through a pidfd, so
-// the signal never reaches another process that got the same number. If this
-// process may not signal dnsmasq's user, the runner ends the process.
+// the signal never reaches another process that got the same number. If the
+// agent lacks the permission to signal dnsmasq, the runner ends dnsmasq.
 func (p process) stop(ctx context.Context, runner run.Runner) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

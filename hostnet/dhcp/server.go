@@ -30,19 +30,18 @@ const (
 	startWait = 10 * time.Second
 	stopWait  = 5 * time.Second
 	poll      = 10 * time.Millisecond
-	maxLeases = 8 << 20
 )
 
-// Account is the user that the package creates only for dnsmasq, so that no
+// serverUser is the user that the package creates only for dnsmasq, so that no
 // other program's user can signal or trace it.
-const Account = "hostler-dnsmasq"
+const serverUser = "hostler-dnsmasq"
 
-// account returns Account if the host has it, or else "".
+// account returns serverUser if the host has this user, or else "".
 var account = sync.OnceValue(func() string {
-	if _, err := user.Lookup(Account); err != nil {
+	if _, err := user.Lookup(serverUser); err != nil {
 		return ""
 	}
-	return Account
+	return serverUser
 })
 
 // Server is the dnsmasq of a network.
@@ -60,16 +59,16 @@ func New(dir string, runner run.Runner, log *slog.Logger) *Server {
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// argv is the command line that starts and identifies the process: the path of
-// the configuration file is unique.
+// argv is the command line that starts dnsmasq. It also identifies the process,
+// because the path of the configuration file is unique.
 func (s *Server) argv() []string {
 	return []string{paths.Dnsmasq, "--keep-in-foreground", "--conf-file=" + s.path(configFile)}
 }
 
 // Ensure makes dnsmasq run with the network's configuration and reports whether
 // it started dnsmasq. A changed configuration restarts dnsmasq and keeps the
-// leases. If the network names no user, dnsmasq runs as Account, or as its own
-// default if the host lacks that account.
+// leases. If the network names no user, dnsmasq runs as serverUser, or as its
+// own default if the host lacks this user.
 func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error) {
 	if n.User == "" {
 		n.User = account()
@@ -104,7 +103,7 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 }
 
 // forget drops the leases of fixed addresses from the file while dnsmasq does
-// not run. The records know the current owners, and dnsmasq would refuse a
+// not run. hostler's records name the current owners. dnsmasq would refuse a
 // leased address to its new owner.
 func (s *Server) forget(n Network) error {
 	old, err := os.ReadFile(s.path(leasesFile))
@@ -137,18 +136,15 @@ func (s *Server) Running() bool {
 	return running
 }
 
-// Remove ends dnsmasq and removes its files, including the leases. Success if
-// it is absent.
+// Remove ends dnsmasq and removes its files, including the leases. It succeeds
+// if they are absent.
 func (s *Server) Remove(ctx context.Context) error {
 	if p, running := s.find(); running {
 		if err := p.stop(ctx, s.runner); err != nil {
 			return err
 		}
 	}
-	if err := os.RemoveAll(s.dir); err != nil {
-		return fmt.Errorf("cannot remove the files of DHCP: %w", err)
-	}
-	return nil
+	return fault.Explain(os.RemoveAll(s.dir), "cannot remove the files of DHCP")
 }
 
 func (s *Server) start(ctx context.Context, n Network) error {
@@ -157,8 +153,8 @@ func (s *Server) start(ctx context.Context, n Network) error {
 	if err != nil {
 		return err
 	}
-	// Remove the files of an earlier process, so that they are not taken for
-	// those of the new process.
+	// Remove the files of an earlier process, so that they are not mistaken for
+	// files of the new process.
 	for _, name := range []string{pidFile, logFile} {
 		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("cannot start dnsmasq: %w", err)

@@ -23,9 +23,10 @@ const dnsPort = 53
 const marker = "# hostler rewrites this file."
 
 // endEarlierServer ends a dnsmasq that another agent left on the same bridge,
-// e.g. an agent with another state directory or other records: it holds the
-// addresses that the new dnsmasq needs. It returns a text about a process that
-// holds such an address and is not identified as ours, or "".
+// e.g. an agent with another state directory or other records, because that
+// dnsmasq holds the addresses that the new dnsmasq needs. If a process that is
+// not identified as ours holds such an address, held describes it, else held is
+// "".
 func (s *Server) endEarlierServer(ctx context.Context, n Network) (held string, err error) {
 	sockets := listeners("/proc/thread-self/net", n.Addresses)
 	if len(sockets) == 0 {
@@ -60,9 +61,9 @@ func (s *Server) endEarlierServer(ctx context.Context, n Network) (held string, 
 	return held, nil
 }
 
-// startedByHostler reports whether hostler started the process on the bridge:
-// it runs dnsmasq with our command line, and its configuration either lies
-// beside ours or bears our marker and names this bridge.
+// startedByHostler reports whether hostler started the process for the bridge.
+// Such a process runs dnsmasq with our command line. Its configuration file
+// either lies beside ours, or bears our marker and names this bridge.
 func (s *Server) startedByHostler(p process, bridge string) bool {
 	file := p.configuration()
 	own := s.argv()
@@ -89,21 +90,21 @@ func (s *Server) startedByHostler(p process, bridge string) bool {
 	return false
 }
 
-// configuration returns the configuration file of a dnsmasq with our command
-// line.
+// configuration returns the path of the configuration file in our command line.
+// The process must be a dnsmasq with this command line.
 func (p process) configuration() string {
 	_, file, _ := strings.Cut(p.argv[len(p.argv)-1], "--conf-file=")
 	return file
 }
 
-// runs reports whether the process executes that program; the program file may
-// be deleted.
+// runs reports whether the process executes a program with program's base name.
+// The program file may be deleted.
 func (p process) runs(program string) bool {
 	path, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
 	return err == nil && filepath.Base(strings.TrimSuffix(path, " (deleted)")) == filepath.Base(program)
 }
 
-// holds returns the first of the sockets that a process has open.
+// holds returns the first of the sockets that the process has open, or false.
 func holds(pid int, sockets map[string]netip.AddrPort) (netip.AddrPort, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
@@ -124,8 +125,9 @@ func holds(pid int, sockets map[string]netip.AddrPort) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// listeners returns the sockets of a network namespace bound to port 53 of one
-// of the addresses, keyed by inode.
+// listeners returns the network namespace's sockets that are bound to port 53
+// of one of the addresses, keyed by inode. dir is the namespace's folder in
+// /proc.
 func listeners(dir string, addresses []netip.Prefix) map[string]netip.AddrPort {
 	all := map[string]netip.AddrPort{}
 	for _, name := range []string{"udp", "udp6", "tcp", "tcp6"} {
@@ -148,8 +150,8 @@ func listeners(dir string, addresses []netip.Prefix) map[string]netip.AddrPort {
 	return all
 }
 
-// parseSocket reads an address and port in the form of /proc/net: each 32-bit
-// word of the address is in the host's byte order.
+// parseSocket reads an address and port in the form of /proc/net, where each
+// 32-bit word of the address is in the host's byte order.
 func parseSocket(text string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)

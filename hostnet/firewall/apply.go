@@ -27,8 +27,9 @@ type Firewall struct {
 	log    *slog.Logger
 
 	mu sync.Mutex
-	// loaded is the kernel's form of the rules last written, which reveals a
-	// rule changed in place.
+	// loaded is the kernel's form of the rules that this process loaded last. If
+	// the kernel's rules differ from it, another process changed a rule.
+	// loadedFor is the script of these rules.
 	loaded, loadedFor string
 }
 
@@ -37,14 +38,14 @@ func New(namespace string, runner run.Runner, log *slog.Logger) (*Firewall, erro
 	if !goodNamespace.MatchString(namespace) {
 		return nil, invalid("%q is not a namespace", namespace)
 	}
-	return &Firewall{name: Table(namespace), runner: runner, log: log}, nil
+	return &Firewall{name: tableName(namespace), runner: runner, log: log}, nil
 }
 
 // Ruleset is an observation of all nftables tables of the host.
 type Ruleset struct {
 	name string
 	l    listing
-	// loaded and loadedFor are those of the Firewall.
+	// loaded and loadedFor are the Firewall's values at the observation.
 	loaded, loadedFor string
 }
 
@@ -57,8 +58,8 @@ func (f *Firewall) Observe(ctx context.Context) (Ruleset, error) {
 }
 
 // Holds reports whether our table has exactly these rules, as Apply left them.
-// It is false before this process's first Apply, which notes the kernel's form
-// of the rules.
+// Before this process's first Apply it returns false, because only Apply
+// records the kernel's form of the rules.
 func (r Ruleset) Holds(wanted Rules) bool {
 	var there []string
 	for _, o := range r.l.Objects {
@@ -73,8 +74,9 @@ func (r Ruleset) Holds(wanted Rules) bool {
 	return r.l.matches(r.name, chains) && r.loadedFor == script(r.name, nil, chains) && r.loaded == r.l.rulesOf(r.name)
 }
 
-// families returns the families whose tables a script replaces. It mentions the
-// bridge family only if needed: some kernels do not support it.
+// families returns the families whose tables a script replaces. there lists the
+// families of our present tables. families returns the bridge family only if
+// needed, because some kernels do not support it.
 func families(there []string, chains []chain) []string {
 	if slices.Contains(there, bridge) || chains[len(chains)-1].family == bridge {
 		return []string{inet, bridge}
@@ -114,7 +116,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	if err := failpoint.Hit(failpoint.NetRulesLoaded); err != nil {
 		return true, err
 	}
-	// Check the result now: otherwise a mismatch would cause a transaction at
+	// Check the result now. An unnoticed mismatch would cause a transaction at
 	// every pass.
 	if l, _, err = f.list(ctx); err != nil {
 		return true, err
@@ -127,7 +129,8 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	return true, nil
 }
 
-// Remove deletes the table; an absent table is success.
+// Remove deletes the table and reports whether there was one. It succeeds if
+// the table is absent.
 func (f *Firewall) Remove(ctx context.Context) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,8 +171,8 @@ func (f *Firewall) foreign(l listing) error {
 
 // list reads our tables; there lists the families that have such a table.
 func (f *Firewall) list(ctx context.Context) (l listing, there []string, err error) {
-	// List the tables' names first: nft's error for an absent table cannot be
-	// told from other errors.
+	// List the tables' names first, because nft's error for an absent table
+	// cannot be told from other errors.
 	tables, err := f.nft(ctx, "-j", "list", "tables")
 	if err != nil {
 		return listing{}, nil, err
@@ -198,8 +201,5 @@ func (f *Firewall) nft(ctx context.Context, args ...string) (listing, error) {
 
 func (f *Firewall) load(ctx context.Context, text string) error {
 	_, err := f.runner.Run(ctx, run.Command{Path: paths.Nft, Args: []string{"-f", "-"}, Stdin: strings.NewReader(text), Timeout: nftTimeout})
-	if err != nil {
-		return fmt.Errorf("cannot load the firewall: %w", err)
-	}
-	return nil
+	return fault.Explain(err, "cannot load the firewall")
 }

@@ -37,8 +37,8 @@ type Network struct {
 	Services bool
 	// HostAccess lets guests reach everything else on the host.
 	HostAccess bool
-	// Addresses are the host's own on a bridge with HostAccess. A guest that may
-	// choose IPv6 addresses cannot choose these.
+	// Addresses are the host's own addresses on a bridge with HostAccess. A guest
+	// that chooses its IPv6 addresses must not choose these.
 	Addresses []netip.Addr
 }
 
@@ -51,7 +51,8 @@ type Publish struct {
 	HostPort uint16
 	Address  netip.Addr
 	Port     uint16
-	// Sources may connect; empty means any address.
+	// Sources are the addresses that may connect. If it is empty, any address may
+	// connect.
 	Sources []netip.Prefix
 }
 
@@ -73,21 +74,22 @@ type Guest struct {
 	Owner  string
 	Bridge string
 	MAC    string
-	// Ports are the host's ends of the NIC, whose incoming frames are filtered:
-	// the assigned name, and the name of a device that an earlier release left
-	// unnamed. Without ports, the filter checks only packets routed through the
-	// host, for MAC and IP addresses that belong together.
+	// Ports are the names of the host's end of the NIC, whose incoming frames are
+	// filtered. They are the assigned name, and the name of a device that an
+	// earlier release left unnamed. Without ports, the filter checks only packets
+	// routed through the host, for MAC and IP addresses that belong together.
 	Ports []string
 	// Addresses are the only addresses that the guest may use; if empty, only
 	// its MAC address is enforced.
 	Addresses []netip.Addr
-	// Router: only its MAC and link-local addresses are enforced, so it may route,
-	// advertise itself and serve DHCP.
+	// Router means that only the guest's MAC and link-local addresses are
+	// enforced, so that it may route, advertise itself and serve DHCP.
 	Router bool
 }
 
 var (
-	// Strings placed between quotes in the script contain no quotes.
+	// These patterns exclude quotes, because the script puts quotes around the
+	// strings.
 	goodBridge    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 	goodOwner     = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
 	goodNamespace = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
@@ -177,16 +179,16 @@ func checkWords(owner, bridge string) error {
 	return nil
 }
 
-// Table returns the name of a namespace's table.
-func Table(namespace string) string {
+// tableName returns the name of a namespace's table.
+func tableName(namespace string) string {
 	if namespace == "hostler" {
 		return namespace
 	}
 	return "hostler_" + strings.ReplaceAll(namespace, "-", "_")
 }
 
-// ofVersion returns the prefixes of an IP version. An empty result does not
-// mean any address.
+// ofVersion returns the prefixes of IPv4 or of IPv6. Unlike an empty list of
+// sources, an empty result does not stand for any address.
 func ofVersion(prefixes []netip.Prefix, four bool) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return p.Addr().Is4() != four })
 }

@@ -85,7 +85,7 @@ func TestSourcesAndRanges(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	for namespace, want := range map[string]string{"hostler": "hostler", "second-one": "hostler_second_one"} {
-		if got := Table(namespace); got != want {
+		if got := tableName(namespace); got != want {
 			t.Errorf("%s: %s", namespace, got)
 		}
 	}

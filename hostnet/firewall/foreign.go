@@ -10,8 +10,7 @@ import (
 
 // Finding is a foreign chain that blocks a declared flow of a network.
 type Finding struct {
-	Owner  string // of the network
-	Bridge string
+	Owner string // the uid of the network
 	// Flow describes the blocked traffic.
 	Flow string
 	// Table is the family and name of the foreign table.
@@ -23,21 +22,21 @@ type Finding struct {
 	Mend []string
 }
 
-// String names the blocking chain and the commands that mend it.
+// String names the blocking chain and the commands that let the flow through.
 func (f Finding) String() string {
 	return fmt.Sprintf("the chain %s of the nftables table %s stops %s (%s); to let it through: %s",
 		f.Chain, f.Table, f.Flow, f.Reason, strings.Join(f.Mend, "; "))
 }
 
 // Findings returns the chains of all other tables that block declared flows. It
-// treats rules that match on more than devices as not matching. So a finding
-// may be wrong if a foreign rule accepts exactly this flow by address, and a
-// chain may still block a flow by criteria other than devices and its policy.
+// ignores rules that match on more than devices. A finding is therefore wrong
+// if an ignored rule accepts the flow, and Findings misses a chain if only an
+// ignored rule blocks the flow.
 func (r Ruleset) Findings(wanted Rules) []Finding { return r.l.judge(r.name, wanted) }
 
 type flow struct {
 	words, hook string
-	in, out     string // "" is a device that no rule names
+	in, out     string // "" stands for a device that no rule names
 }
 
 func (l listing) judge(own string, r Rules) []Finding {
@@ -66,7 +65,7 @@ func (l listing) judge(own string, r Rules) []Finding {
 					continue
 				}
 				found = append(found, Finding{
-					Owner: n.Owner, Bridge: n.Bridge, Flow: fl.words, Table: c.Family + " " + c.Table, Chain: c.Name,
+					Owner: n.Owner, Flow: fl.words, Table: c.Family + " " + c.Table, Chain: c.Name,
 					Reason: reason, Mend: mend(l, c, fl),
 				})
 			}
@@ -83,7 +82,8 @@ type walker struct {
 
 const maxDepth = 16 // the kernel's limit of nested jumps
 
-// chain returns the verdict that the chain ends with: accept, drop or "".
+// chain returns the verdict of the chain's rules for the flow: accept, drop, or
+// "" if no rule decides. depth is the number of jumps that led to the chain.
 func (w walker) chain(name string, depth int) (verdict, reason string) {
 	if depth > maxDepth {
 		return "", ""
@@ -146,7 +146,8 @@ func (w walker) rule(r *nftRule, depth int) (verdict, reason string) {
 	return "", ""
 }
 
-// match reports whether the flow certainly matches by its device.
+// match reports whether the expression only compares a device, and the flow's
+// device matches.
 func (w walker) match(body json.RawMessage) bool {
 	var m struct {
 		Op   string `json:"op"`

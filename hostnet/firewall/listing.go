@@ -54,7 +54,8 @@ func parse(data []byte) (listing, error) {
 	return l, nil
 }
 
-// present returns the rules' comments of each chain of a table.
+// present returns the comments of a table's rules, keyed by chain. It includes
+// chains without rules.
 func (l listing) present(family, table string) map[string][]string {
 	chains := map[string][]string{}
 	for _, o := range l.Objects {
@@ -85,8 +86,9 @@ func (l listing) matches(name string, wanted []chain) bool {
 	return true
 }
 
-// rulesOf returns the rules of our tables in the kernel's form, without the
-// handles, which change at each load, and in any order of the tables.
+// rulesOf returns the rules of our tables in the kernel's form. It leaves out
+// the handles, which change at each load, and does not depend on the order of
+// the tables.
 func (l listing) rulesOf(table string) string {
 	var all []json.RawMessage
 	for _, family := range []string{inet, bridge} {

@@ -14,9 +14,9 @@ const (
 	bridge = "bridge"
 )
 
-// ofGuests owns the rules that apply to all guests. Each rule has a set with an
-// element per guest, so that frames and listings do not pass one rule per
-// guest.
+// ofGuests is the owner of the rules that apply to all guests. Each such rule
+// has a set with an element per guest. One rule per guest would slow down
+// frames and listings.
 const ofGuests = "guests"
 
 // Bit offsets and values for matches that not all versions of nft can express.
@@ -39,18 +39,19 @@ const (
 	fragment = "ip frag-off & 0x3fff != 0"
 )
 
-// neighbours match the messages that claim an address: advertisements, and
-// solicitations for duplicate address detection (RFC 4862, 5.4).
+// neighbours match the messages that claim an address. These are
+// advertisements, and solicitations for duplicate address detection (RFC 4862,
+// 5.4).
 var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6 type nd-neighbor-solicit"}
 
 // ports drops three kinds of frames from guests' ports. First, frames whose MAC
 // or IP address is not the guest's own, in the headers, in neighbour messages
 // or in DHCP requests. Second, router advertisements, redirects and DHCP
-// answers, on networks that have their own router or DHCP server. Third, of
-// guests with addresses, frames that are neither IP nor ARP. A guest that is a
-// router may send all but another MAC or link-local address. On a network over
-// the host's NIC, a guest with IPv4 addresses alone may use IPv6 addresses of an
-// advertised prefix (SLAAC), but none of another guest or of the host.
+// answers, on networks that have their own router or DHCP server. Third, frames
+// that are neither IP nor ARP, from guests with addresses. For a guest that is
+// a router, it checks only the MAC and link-local addresses. On a network over
+// the host's NIC, a guest with IPv4 addresses alone may use IPv6 addresses of
+// an advertised prefix (SLAAC), but no address of another guest or of the host.
 func ports(c *chain, r Rules) {
 	var all, asking, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, slaac, ids, six, targets elements
 	networks := map[string]Network{}
@@ -122,8 +123,8 @@ func ports(c *chain, r Rules) {
 	add(`arp saddr ip != 0.0.0.0 %s drop`, four.without("arp saddr ip"))
 	add(`ip saddr != 0.0.0.0 %s drop`, four.without("ip saddr"))
 	if len(slaac) > 0 {
-		// Such an address is not known beforehand, unless it is made of a MAC
-		// address.
+		// An address of an advertised prefix is not known beforehand, unless it is
+		// derived from a MAC address.
 		add(`iifname %s ip6 saddr != { ::, fe80::/10 } %s %s drop`, slaac.set(), sourceOfMAC, ids.without(sourceID))
 		for _, claim := range neighbours {
 			add(`iifname %s %s %s %s %s drop`, slaac.set(), claim, targetIsGlobal, targetOfMAC, ids.without(targetID))
@@ -146,8 +147,8 @@ func (g Guest) autoconfigured(n Network) bool {
 }
 
 // taken drops frames with which an autoconfigured guest would use or claim an
-// IPv6 address that belongs to the host or to another guest of the bridge. The
-// interfaces of a machine share their addresses.
+// IPv6 address that belongs to the host or to another guest of the bridge. A
+// machine may use each of its addresses on each of its interfaces.
 func taken(c *chain, n Network, guests []Guest) {
 	var ports, sources, numbers, own, ownNumbers elements
 	byOwner := map[string][]netip.Addr{}
@@ -188,8 +189,9 @@ func taken(c *chain, n Network, guests []Guest) {
 	}
 }
 
-// pairs drops packets that enter a bridge from a guest's IP address but not
-// from its MAC address. It also covers other devices on the bridge.
+// pairs drops packets that enter from a bridge with a guest's IP address but
+// not with this guest's MAC address. It also covers other devices on the
+// bridge.
 func pairs(c *chain, guests []Guest) {
 	for _, ip := range []string{"ip", "ip6"} {
 		var taken, own elements
@@ -221,7 +223,8 @@ func (e elements) set() string {
 	return "{ " + strings.Join(slices.Compact(all), ", ") + " }"
 }
 
-// without matches a frame whose pair of port and field is not an element.
+// without returns the match for frames whose pair of port and field is not
+// among the elements, or "" if there are no elements.
 func (e elements) without(field string) string {
 	if len(e) == 0 {
 		return ""
@@ -237,7 +240,8 @@ func linkLocal(mac string) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
 }
 
-// number formats an address as the number that nft compares with raw bytes.
+// number formats an address as a number, the form in which nft compares raw
+// bytes.
 func number(a netip.Addr) string {
 	b := a.As16()
 	return fmt.Sprintf("0x%x", b[:])

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// Recall returns the networks that the table has rules for, by owner, with the
-// settings of those rules. The table thus preserves the settings of a network
-// whose record is lost. The caller gives Owner, Bridge and Subnets; Recall
-// omits a network if its rules fit neither these subnets nor none.
+// Recall reads the settings of networks whose records are lost from the table's
+// rules. Of each network, the caller gives Owner, Bridge and Subnets. Recall
+// returns those networks that the table has rules for, with the settings of
+// these rules. It omits a network whose rules fit neither its subnets nor an
+// empty list of subnets.
 func (r Ruleset) Recall(networks []Network) []Network {
 	have := r.l.present(inet, r.name)
 	var known []Network
@@ -32,22 +33,22 @@ func (r Ruleset) Recall(networks []Network) []Network {
 	return known
 }
 
-// makings returns all combinations of a network's settings. Comments contain a
-// hash of the rule, so combinations with different rules have different
-// comments.
+// makings returns copies of the network, one for each combination of settings
+// that its rules may have been made with. The comment of a rule in the firewall
+// contains a hash of the rule, so it differs between combinations.
 func makings(n Network) []Network {
 	var all []Network
 	for bits := range 16 {
 		made := n
 		made.Forward, made.NAT, made.Services, made.HostAccess = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
 		all = append(all, made)
-		made.Subnets = nil // e.g. for a bridge over a host NIC
+		made.Subnets = nil // the rules of e.g. a bridge over a host NIC have no subnets
 		all = append(all, made)
 	}
 	return all
 }
 
-// commentsOf returns an owner's comments, by chain.
+// commentsOf returns the comments of an owner's rules, keyed by chain.
 func commentsOf(owner string, chains map[string][]string) map[string][]string {
 	own := map[string][]string{}
 	for name, comments := range chains {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// A rule's comment is commentPrefix, its owner, # and the beginning of a hash
-// over the rule. The hash reveals a changed rule when the table is read back.
+// A rule's comment consists of commentPrefix, the rule's owner, # and the
+// beginning of a hash over the rule. The hash reveals a changed rule when the
+// table is read back.
 const (
 	commentPrefix = "hostler:"
 	hashDigits    = 12
@@ -18,14 +19,15 @@ const (
 
 // chain is a base chain of the table with its rules.
 type chain struct {
-	family     string // of the chain's table: inet or bridge
+	family     string // of the chain's table, inet or bridge
 	name, hook string
-	rules      []string // whole, with comment
+	rules      []string // each with its comment
 	comments   []string
 }
 
-// table renders the rules in an order independent of their input order. A chain
-// name must not be an nft keyword such as masquerade.
+// table returns the chains for the rules. The result does not depend on the
+// order of the input. A chain name must not be an nft keyword such as
+// masquerade.
 func table(r Rules) []chain {
 	spoof := chain{family: inet, name: "guard", hook: "type filter hook prerouting priority raw"}
 	dnat := chain{family: inet, name: "publish", hook: "type nat hook prerouting priority dstnat"}
@@ -38,8 +40,8 @@ func table(r Rules) []chain {
 	pairs(&spoof, r.Guests)
 	ports(&held, r)
 	for _, n := range sorted(r.Networks) {
-		// Published ports are reachable at 127.0.0.1 only with route_localnet.
-		// With that setting, only the host itself may send to 127.0.0.0/8.
+		// Published ports are reachable at 127.0.0.1 only with route_localnet. With
+		// this setting guests could send to 127.0.0.0/8 too, so drop such packets.
 		spoof.add(n.Owner, `iifname %q ip daddr 127.0.0.0/8 drop`, n.Bridge)
 		bounds(&spoof, n)
 	}
@@ -95,7 +97,7 @@ func bounds(c *chain, n Network) {
 		}
 		subnets := ofVersion(n.Subnets, four)
 		if len(n.Subnets) == 0 {
-			continue // a bridge over a host NIC: any address may be behind it
+			continue // a host NIC under the bridge may lead to any address
 		}
 		for _, s := range subnets {
 			own = append(own, s.Masked().String())
@@ -104,8 +106,8 @@ func bounds(c *chain, n Network) {
 	}
 }
 
-// sources returns the match for the addresses that may connect, "" for any
-// address. no means that no address of the IP version may connect.
+// sources returns the match for the addresses that may connect, or "" if any
+// address may. no is true if no address of the IP version may connect.
 func sources(prefixes []netip.Prefix, four bool) (match string, no bool) {
 	if len(prefixes) == 0 {
 		return "", false
@@ -137,8 +139,8 @@ func publish(dnat, local *chain, p Publish) {
 	to := netip.AddrPortFrom(p.Address, p.Port)
 	match := fmt.Sprintf("fib daddr type local %s dport %d dnat %s to %s", p.Protocol, p.HostPort, ip, to)
 	dnat.add(p.Owner, "meta nfproto %s %s%s", proto, from, match)
-	// Connections of the host itself are always allowed: it can reach the guest
-	// directly anyway.
+	// Connections of the host itself are always allowed, because it can reach the
+	// guest directly anyway.
 	local.add(p.Owner, "meta nfproto %s %s", proto, match)
 }
 
@@ -155,8 +157,9 @@ func toHost(c *chain, n Network) {
 	c.add(n.Owner, `iifname %q drop`, n.Bridge)
 }
 
-// fromGuests precedes the rules that accept incoming packets, since a packet
-// from one bridge to another passes both. It accepts nothing itself.
+// fromGuests adds the rules for packets from guests. It accepts no packets. Its
+// rules precede the rules that accept packets to guests, because a packet from
+// one bridge to another must pass both.
 func fromGuests(c *chain, n Network) {
 	if !n.Forward {
 		c.add(n.Owner, `iifname %q oifname != %q ct state new drop`, n.Bridge, n.Bridge)
@@ -204,7 +207,7 @@ func masquerade(c *chain, n Network) {
 func script(name string, families []string, chains []chain) string {
 	var b strings.Builder
 	for _, family := range families {
-		// The delete fails without the table, so add it first.
+		// Add the table first, because the deletion of an absent table fails.
 		fmt.Fprintf(&b, "add table %s %s\ndelete table %s %s\n", family, name, family, name)
 	}
 	for _, family := range []string{inet, bridge} {

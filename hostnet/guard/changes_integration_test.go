@@ -1,6 +1,6 @@
 //go:build integration
 
-package guard_test
+package guard
 
 import (
 	"net/netip"
@@ -11,18 +11,17 @@ import (
 	"time"
 
 	"hostler/hostnet"
-	"hostler/hostnet/guard"
 	"hostler/internal/fault"
 )
 
 func TestAGoodChangeIsKept(t *testing.T) {
 	w := newFixture(t)
-	must(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}))
+	must(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging()}))
 	w.bridged()
 	if _, armed := w.guard.Armed(); armed {
 		t.Error("the change is still armed")
 	}
-	if o := w.guard.Outcomes()["network/lan"]; !o.Kept {
+	if o := w.guard.outcomes()["network/lan"]; !o.Kept {
 		t.Errorf("the outcome is %+v", o)
 	}
 	eventually(t, "the watchdog's end", 3*time.Second, func() bool { return w.watchdog() == 0 })
@@ -85,8 +84,8 @@ func TestABadChangeIsUndone(t *testing.T) {
 					c.during(w)
 				}()
 			}
-			err := w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps})
-			o := w.guard.Outcomes()["network/lan"]
+			err := w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: steps})
+			o := w.guard.outcomes()["network/lan"]
 			if err == nil || !strings.Contains(err.Error(), c.why) || o.Kept || !strings.Contains(o.Reason, c.why) {
 				t.Fatalf("the change came to %v, recorded as %+v", err, o)
 			}
@@ -100,7 +99,7 @@ func TestABadChangeIsUndone(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			if fault.Is(err, fault.NeedsOperator) {
-				wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps}), fault.NeedsOperator)
+				wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: steps}), fault.NeedsOperator)
 			}
 		})
 	}
@@ -116,7 +115,7 @@ func start(w *fixture) time.Time {
 
 func TestConfirm(t *testing.T) {
 	w := newFixture(t)
-	change := guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}
+	change := Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}
 	_, err := w.guard.Confirm(t.Context())
 	wantKind(t, err, fault.NotFound)
 	_, err = w.guard.Revert(t.Context())
@@ -124,7 +123,7 @@ func TestConfirm(t *testing.T) {
 	wantKind(t, w.guard.Run(t.Context(), change), fault.NotReady)
 	w.bridged()
 	wantKind(t, w.guard.Run(t.Context(), change), fault.NotReady)
-	if a, armed := w.guard.Armed(); !armed || a.Phase != guard.Confirming || !a.Watched || a.Left < 50*time.Second {
+	if a, armed := w.guard.Armed(); !armed || a.Phase != Confirming || !a.Watched || a.Left < 50*time.Second {
 		t.Errorf("armed is %+v", a)
 	}
 	object, err := w.guard.Confirm(t.Context())
@@ -139,7 +138,7 @@ func TestConfirm(t *testing.T) {
 
 func TestUnconfirmedIsUndone(t *testing.T) {
 	w := newFixture(t)
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: 2 * time.Second}), fault.NotReady)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: 2 * time.Second}), fault.NotReady)
 	w.bridged()
 	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
 	w.restored()
@@ -150,7 +149,7 @@ func TestUnconfirmedIsUndone(t *testing.T) {
 
 func TestRevert(t *testing.T) {
 	w := newFixture(t)
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
 	_, err := w.guard.Revert(t.Context())
 	must(t, err)
 	w.restored()
@@ -161,7 +160,7 @@ func TestRevert(t *testing.T) {
 func TestTheWatchdogDies(t *testing.T) {
 	w := newFixture(t)
 	go func() { _ = w.guard.Keep(t.Context()) }()
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
 	first := w.killWatchdog(0)
 	eventually(t, "another watchdog", 10*time.Second, func() bool {
 		a, armed := w.guard.Armed()
@@ -179,7 +178,7 @@ func TestTheWatchdogDies(t *testing.T) {
 func TestNoWatchdogNoChange(t *testing.T) {
 	w := newFixture(t)
 	w.dead = true
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}), fault.Transient)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging()}), fault.Transient)
 	w.restored()
 }
 
@@ -188,17 +187,17 @@ func TestNoWatchdogNoChange(t *testing.T) {
 func TestRecover(t *testing.T) {
 	w := newFixture(t)
 	steps := w.bridging()
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
 	must(t, w.newGuard(0).Recover(t.Context()))
 	w.bridged()
 	rewrite(t, w, `"phase":"confirming"`, `"phase":"changing"`)
 	must(t, w.newGuard(0).Recover(t.Context()))
 	w.restored()
-	if o := w.guard.Outcomes()["network/lan"]; o.Tries != 1 || o.Final {
+	if o := w.guard.outcomes()["network/lan"]; o.Tries != 1 || o.Final {
 		t.Errorf("the outcome is %+v", o)
 	}
 
-	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
+	wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	must(t, err)
 	rewrite(t, w, strings.TrimSpace(string(boot)), "another-run")

@@ -32,12 +32,13 @@ type Phase string
 const (
 	// Changing lasts from before the first step until the probes succeed.
 	Changing Phase = "changing"
-	// Confirming awaits the operator's confirmation.
+	// Confirming lasts until the operator confirms or reverts the change, or
+	// until the deadline.
 	Confirming Phase = "confirming"
 )
 
-// checkpoint is the state before a change. A change is armed exactly while its
-// file exists.
+// checkpoint is the state before a change. A change is armed as long as its
+// checkpoint file exists.
 type checkpoint struct {
 	Version   int    `json:"version"`
 	ID        string `json:"id"`
@@ -97,7 +98,14 @@ func (g *Guard) write(c *checkpoint) error {
 	if err := os.MkdirAll(g.o.Dir, 0o700); err != nil {
 		return fmt.Errorf("cannot write the network's checkpoint: %w", err)
 	}
-	return atomicfile.Write(filepath.Join(g.o.Dir, checkpointFile), data, 0o600)
+	if err := atomicfile.Write(filepath.Join(g.o.Dir, checkpointFile), data, 0o600); err != nil {
+		return err
+	}
+	select {
+	case g.armed <- struct{}{}:
+	default: // the channel still holds a signal that Keep has not received
+	}
+	return nil
 }
 
 func (g *Guard) remove() error { return atomicfile.Remove(filepath.Join(g.o.Dir, checkpointFile)) }

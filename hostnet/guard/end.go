@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// lockLimit is the time to wait for a hanging process before restoring
-	// without its lock.
+	// lockLimit is the time to wait for a lock. If a process holds the lock
+	// longer, the guard continues without the lock.
 	lockLimit = 2 * time.Second
-	// rounds is the maximum number of observations during a restore: the kernel
-	// drops routes together with addresses, and steps fail while others are
-	// missing.
+	// rounds is the maximum number of observations during a restore. One is not
+	// enough, because the kernel drops routes together with addresses, and a step
+	// fails while other steps that it needs are missing.
 	rounds = 8
 )
 
@@ -55,7 +55,8 @@ func (g *Guard) commit(ctx context.Context, cp *checkpoint) error {
 	return g.undo(ctx, cp, err)
 }
 
-// undo restores the previous state and returns the reason of the failure.
+// undo restores the previous state. The returned error says why the change
+// failed.
 func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 	if errors.Is(why, errOvertaken) {
 		// One of our steps may have followed the watchdog's last step.
@@ -75,7 +76,8 @@ func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 	return fault.New(fault.Transient, "the change was reverted: %w", why)
 }
 
-// giveUp restores and ends the armed change; success if it has already ended.
+// giveUp restores the previous state and ends the armed change. It succeeds if
+// the change has already ended.
 func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final bool) error {
 	ctx = context.WithoutCancel(ctx) // a stopping agent leaves nothing half done
 	err := g.locked(ctx, cp, func() error {
@@ -96,9 +98,10 @@ func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final
 	return err
 }
 
-// locked runs f, if the change is still armed, while no other process ends it.
-// A process that holds the lock longer than lockLimit hangs; locked then
-// continues without the lock.
+// locked runs f under a lock, so that no other process ends the change
+// meanwhile. If the change is no longer armed, it returns errOvertaken. A
+// process that holds the lock longer than lockLimit hangs, so locked continues
+// without the lock.
 func (g *Guard) locked(ctx context.Context, cp *checkpoint, f func() error) error {
 	wait, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
@@ -119,8 +122,8 @@ func (g *Guard) locked(ctx context.Context, cp *checkpoint, f func() error) erro
 	return f()
 }
 
-// restore brings the links back. It is idempotent and continues after failed
-// steps.
+// restore restores the links and the kernel parameters of the checkpoint. It is
+// idempotent and continues after failed steps.
 func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 	var failed error
 	for range rounds {
@@ -146,7 +149,8 @@ func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 	}
 	g.restoreSysctls(cp)
 	if failed != nil {
-		// Log the rest instead of retrying for ever: a NIC may be unplugged.
+		// Log the failure instead of retrying for ever, because a NIC may be
+		// unplugged.
 		g.o.Log.Error("The change of the host's network is not wholly reverted.", "object", cp.Object, "error", failed)
 	}
 	return nil

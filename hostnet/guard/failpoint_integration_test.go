@@ -1,6 +1,6 @@
 //go:build integration && failpoint
 
-package guard_test
+package guard
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"hostler/hostnet"
-	"hostler/hostnet/guard"
 	"hostler/internal/failpoint"
 	"hostler/internal/run"
 )
@@ -96,7 +95,7 @@ func agent(dir, namespace, way string) error {
 	if err != nil {
 		return err
 	}
-	g := guard.New(guard.Options{
+	g := New(Options{
 		Dir: dir, Namespace: "hostler", Host: h,
 		Start: func(ctx context.Context) error { return startWatchdog(ctx, dir, namespace) },
 	})
@@ -116,5 +115,5 @@ func agent(dir, namespace, way string) error {
 	if way == "bad" {
 		steps = without(steps, hostnet.Enslave)
 	}
-	return g.Run(context.Background(), guard.Change{Object: "network/lan", Key: "1", Steps: steps})
+	return g.Run(context.Background(), Change{Object: "network/lan", Key: "1", Steps: steps})
 }

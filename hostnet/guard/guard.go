@@ -7,6 +7,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,14 +23,14 @@ import (
 )
 
 const (
-	// DefaultLimit is the time for a change and its probes before it is undone;
-	// including the undoing it stays below 10 s.
-	DefaultLimit = 8 * time.Second
+	// defaultLimit is the time for a change and its probes, after which the
+	// change is undone. All this takes less than 10 s.
+	defaultLimit = 8 * time.Second
 	// probeLimit is the time for the host to become reachable after a change.
 	// The kernel asks a silent neighbour three times, a second apart.
 	probeLimit = 4 * time.Second
-	// baseLimit is the time for a probe before the change. A target that does
-	// not answer then is not probed after the change.
+	// baseLimit is the time for a probe before the change. A target that does not
+	// answer before the change is not probed after it.
 	baseLimit = 1500 * time.Millisecond
 	// watchdogLimit is the time for the watchdog to start.
 	watchdogLimit = 5 * time.Second
@@ -54,19 +55,16 @@ type Options struct {
 	Dir       string
 	Namespace string
 	Host      *hostnet.Host
-	// Start starts the watchdog: a process that outlives the agent and calls
+	// Start starts the watchdog, a process that outlives the agent and calls
 	// Watch with the same folder.
 	Start   func(ctx context.Context) error
-	Sysctls Sysctls // nil: no parameters are restored
+	Sysctls Sysctls // if nil, no parameters are restored
 	// Probes returns addresses that must stay reachable if they are reachable
 	// before the change.
 	Probes func() []netip.Addr
-	// Limit is the time for a change; 0 means DefaultLimit.
+	// Limit is the time for a change; 0 means defaultLimit.
 	Limit time.Duration
-	// Changed is called when a change that awaited confirmation has ended, kept
-	// or undone. It may be nil.
-	Changed func()
-	Log     *slog.Logger
+	Log   *slog.Logger
 }
 
 // Guard guards the changes of a host. It is safe for concurrent use; only one
@@ -77,33 +75,40 @@ type Guard struct {
 	mu   sync.Mutex
 	// clients are the addresses of recent API clients that changed something.
 	clients map[netip.Addr]time.Time
+	ends    chan struct{}
+	// armed gets a value when this process writes a checkpoint.
+	armed chan struct{}
 }
 
 // New returns the Guard that keeps its files in o.Dir.
 func New(o Options) *Guard {
-	if o.Limit == 0 {
-		o.Limit = DefaultLimit
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Changed == nil {
-		o.Changed = func() {}
-	}
+	o.Limit = cmp.Or(o.Limit, defaultLimit)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Probes == nil {
 		o.Probes = func() []netip.Addr { return nil }
 	}
-	return &Guard{o: o, clients: map[netip.Addr]time.Time{}}
+	return &Guard{o: o, clients: map[netip.Addr]time.Time{}, ends: make(chan struct{}, 1), armed: make(chan struct{}, 1)}
+}
+
+// Ends returns a channel that gets a signal after a change that awaited
+// confirmation is kept or undone.
+func (g *Guard) Ends() <-chan struct{} { return g.ends }
+
+func (g *Guard) ended() {
+	select {
+	case g.ends <- struct{}{}:
+	default: // a signal is already pending
+	}
 }
 
 // Change is a change of the host's own network.
 type Change struct {
-	// Object is the object to change, e.g. network/lan. Key identifies its
-	// wanted state: an undone change is not repeated under the same key.
+	// Object is the object to change, e.g. network/lan. Key identifies its wanted
+	// state. A change that was undone is not repeated under the same key.
 	Object, Key string
 	Steps       []hostnet.Step
-	// Confirm is the time that the change then waits for Guard.Confirm; 0 means
-	// that a successful probe suffices.
+	// Confirm is the time to wait for Guard.Confirm after a successful probe; 0
+	// means that the probe suffices.
 	Confirm time.Duration
 }
 
@@ -144,8 +149,8 @@ func (g *Guard) Run(ctx context.Context, c Change) error {
 	return g.commit(ctx, cp)
 }
 
-// make carries out the steps and probes. After an error the caller must undo
-// all steps.
+// make applies the steps and then probes the targets. After an error the caller
+// must undo all steps.
 func (g *Guard) make(ctx context.Context, cp *checkpoint, c Change) error {
 	for _, s := range c.Steps {
 		if err := g.still(cp); err != nil {

@@ -1,6 +1,6 @@
 //go:build integration
 
-package guard_test
+package guard
 
 import (
 	"bufio"
@@ -24,7 +24,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"hostler/hostnet"
-	"hostler/hostnet/guard"
 	"hostler/hostnet/nettest"
 	"hostler/internal/fault"
 	"hostler/internal/run"
@@ -35,7 +34,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("GUARD_WATCHDOG"); dir != "" {
 		h, err := hostnet.Open(hostnet.Options{NetNS: os.Getenv("GUARD_NETNS")})
 		if err == nil {
-			err = guard.Watch(context.Background(), guard.Options{Dir: dir, Host: h, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			err = Watch(context.Background(), Options{Dir: dir, Host: h, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -67,7 +66,7 @@ type fixture struct {
 	n, peer *nettest.Namespace
 	host    *hostnet.Host
 	dir     string
-	guard   *guard.Guard
+	guard   *Guard
 	before  string
 	session *session
 	// dead prevents a restart of the watchdog.
@@ -95,7 +94,7 @@ func newFixture(t *testing.T) *fixture {
 	eventually(t, "the address fe80::", 5*time.Second, func() bool {
 		return strings.Contains(w.n.IP("-6 addr show dev eth0 scope link -tentative"), "fe80::")
 	})
-	w.guard = w.newGuard(guard.DefaultLimit)
+	w.guard = w.newGuard(defaultLimit)
 	w.before = stable(w.n)
 	w.session = newSession(t, w.n, w.peer)
 	t.Cleanup(func() {
@@ -106,8 +105,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-func (w *fixture) newGuard(limit time.Duration) *guard.Guard {
-	return guard.New(guard.Options{
+func (w *fixture) newGuard(limit time.Duration) *Guard {
+	return New(Options{
 		Dir: w.dir, Namespace: "hostler", Host: w.host, Limit: limit,
 		Start:  w.start,
 		Probes: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("198.51.100.1")} },

@@ -43,7 +43,7 @@ func (g *Guard) Confirm(ctx context.Context) (object string, err error) {
 	if err := g.commit(ctx, cp); err != nil {
 		return "", err
 	}
-	g.o.Changed()
+	g.ended()
 	return cp.Object, nil
 }
 
@@ -60,7 +60,7 @@ func (g *Guard) Revert(ctx context.Context) (object string, err error) {
 	if err := g.giveUp(ctx, cp, "an operator reverted it", true); err != nil {
 		return "", err
 	}
-	g.o.Changed()
+	g.ended()
 	return cp.Object, nil
 }
 
@@ -103,26 +103,26 @@ func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
 
 // Keep watches over a change that awaits confirmation, until ctx ends. It
 // restarts a watchdog that died, does the watchdog's work if the restart fails,
-// and calls Options.Changed at the end of a change.
+// and signals the end of a change; see Ends.
 func (g *Guard) Keep(ctx context.Context) error {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	last := ""
+	last, due := "", time.After(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-g.armed:
+		case <-due:
 		}
+		due = time.After(look)
 		cp, err := g.read()
 		if err != nil {
 			return err
 		}
 		if cp == nil {
 			if last != "" {
-				g.o.Changed()
+				g.ended()
 			}
-			last = ""
+			last, due = "", nil // only this process arms a change, which sends a signal
 			continue
 		}
 		last = cp.ID

@@ -3,13 +3,13 @@ package guard
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
 )
 
 // Outcome is the result of the last guarded change of an object.
@@ -27,9 +27,9 @@ type Outcome struct {
 	At    time.Time `json:"at"`
 }
 
-// Outcomes returns the last outcome of each object; an unreadable file counts
-// as empty.
-func (g *Guard) Outcomes() map[string]Outcome { return readOutcomes(g.o.Dir) }
+// outcomes returns the last outcome of each object. If the file cannot be read,
+// there are no outcomes.
+func (g *Guard) outcomes() map[string]Outcome { return readOutcomes(g.o.Dir) }
 
 func readOutcomes(dir string) map[string]Outcome {
 	all := map[string]Outcome{}
@@ -39,10 +39,10 @@ func readOutcomes(dir string) map[string]Outcome {
 	return all
 }
 
-// Refused returns the reason why the change must not be made: an earlier
-// attempt was undone. It returns "" if the change may be tried.
+// Refused returns the reason why the change must not be made, or "" if the
+// change may be tried. The reason is that an earlier attempt was undone.
 func (g *Guard) Refused(object, key string) string {
-	o, ok := g.Outcomes()[object]
+	o, ok := g.outcomes()[object]
 	if !ok || o.Key != key || o.Kept || !o.Final {
 		return ""
 	}
@@ -70,10 +70,7 @@ func writeOutcomes(dir string, all map[string]Outcome) error {
 		err = atomicfile.Write(filepath.Join(dir, outcomesFile), data, 0o600)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the folder is gone together with its last change
+		return nil // the guard's folder was removed, so no change can follow that needs the outcome
 	}
-	if err != nil {
-		return fmt.Errorf("cannot record the outcome of the network's change: %w", err)
-	}
-	return nil
+	return fault.Explain(err, "cannot record the outcome of the network's change")
 }

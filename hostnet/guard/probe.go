@@ -15,22 +15,22 @@ import (
 // target is an address that answered before a change and must answer after it.
 type target struct {
 	Address netip.Addr `json:"address"`
-	// What describes the target to the operator: the default gateway, a probe
-	// address, or the client's own address.
+	// What describes the target to the operator, e.g. "the default gateway" or
+	// "your own address".
 	What string `json:"what"`
-	// Gateway means that a default route must use it. Echo means that the target
-	// itself must answer, not only the first neighbour on the way.
+	// Gateway means that a default route must use the address. Echo means that
+	// the target itself must answer, not only the first neighbour on the way.
 	Gateway bool `json:"gateway,omitempty"`
 	Echo    bool `json:"echo,omitempty"`
 }
 
 func (t target) String() string { return t.What + " " + t.Address.String() }
 
-// clientsFor is how long a client's address is remembered.
+// clientsFor is the time for which a client's address is remembered.
 const clientsFor = 10 * time.Minute
 
 // Remember notes the address of a client that asks for a change, so that the
-// guard probes it too.
+// guard probes this address too.
 func (g *Guard) Remember(client netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,8 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []target {
 				answers[i] = &t
 				return
 			}
-			// If a host answers no echo, at least its first neighbour may answer.
+			// If the target answers no echo, the first neighbour on the way may still
+			// answer.
 			if first := (target{Address: t.Address, What: t.What}); t.Echo && g.ask(ctx, o, first) == nil {
 				answers[i] = &first
 			}
@@ -139,8 +140,8 @@ func (g *Guard) probe(ctx context.Context, targets []target) error {
 // ask checks one target in the way that succeeded before the change.
 func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t target) error {
 	if t.Gateway {
-		// Way fails if the address belongs to this host, which then is no
-		// gateway.
+		// An address of this host is no gateway. Way returns an error for such an
+		// address.
 		if !t.Address.IsLinkLocalUnicast() {
 			if _, _, err := g.o.Host.Way(ctx, t.Address); err != nil {
 				return err

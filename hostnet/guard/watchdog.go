@@ -9,7 +9,7 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// Watch is the watchdog: it waits beside the agent until the armed change has
+// Watch is the watchdog. It waits beside the agent until the armed change has
 // ended, and restores the previous state at the deadline. It returns when no
 // change is armed. If another watchdog already serves the same change, it
 // returns an error.
@@ -85,7 +85,7 @@ func (g *Guard) watched(cp *checkpoint) bool {
 }
 
 // keepWatchdog restarts the watchdog if it dies while the change is made. If
-// the restart fails, it gives up the change immediately.
+// the restart fails, it calls stop, so that Run undoes the change immediately.
 func (g *Guard) keepWatchdog(ctx context.Context, cp *checkpoint, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

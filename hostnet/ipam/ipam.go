@@ -1,6 +1,6 @@
-// Package ipam assigns addresses from declared subnets. Machines declare an
-// address or let the pool choose an address, which the machine keeps for its
-// life. The package does no I/O; the caller stores its State.
+// Package ipam assigns addresses from declared subnets. A machine declares an
+// address, or the pool chooses one, which the machine keeps for its life. The
+// package does no I/O; the caller stores its State.
 package ipam
 
 import (
@@ -17,7 +17,7 @@ import (
 // allocation, so that no ARP cache or lease still points to the former owner.
 const Quarantine = 10 * time.Minute
 
-// Owner identifies the holder of an address: one NIC of one machine.
+// Owner identifies the owner of an address, which is one NIC of one machine.
 type Owner struct {
 	Machine string `json:"machine"` // the machine's uid
 	NIC     string `json:"nic"`
@@ -149,8 +149,8 @@ func (p *Pool) Declare(network string, address netip.Addr, o Owner, now time.Tim
 
 // Allocate chooses an address for the owner, an IPv6 address if six is set. An
 // owner that has an address, or still has a released address, gets the same
-// address again. now decides whose quarantine is over. If the network has no
-// free address, the error names its subnets.
+// address again. now decides which released addresses have passed their
+// quarantine. If the network has no free address, the error names its subnets.
 func (p *Pool) Allocate(network string, six bool, o Owner, now time.Time) (netip.Addr, error) {
 	n, ok := p.networks[network]
 	if !ok {
@@ -205,11 +205,12 @@ func (p *Pool) release(g *Grant, now time.Time) {
 	}
 }
 
-// rested reports whether the quarantine is over. Setting the clock back only
-// prolongs it.
+// rested reports whether the grant's quarantine is over. If the clock is set
+// back, the quarantine takes longer.
 func rested(g *Grant, now time.Time) bool { return now.Sub(g.Released) >= Quarantine }
 
-// free searches the subnet once around for an address that may be chosen.
+// free returns an address of the subnet that the pool may choose, or false. The
+// search starts after the last chosen address and goes around the subnet once.
 func (p *Pool) free(n Network, subnet netip.Prefix, now time.Time) (netip.Addr, bool) {
 	at := placed{n.Name, subnet}
 	start := p.next[at]

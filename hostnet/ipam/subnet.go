@@ -8,7 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// subnets returns the network's subnets of a family, in order.
+// subnets returns the network's IPv6 subnets if six is set, otherwise its IPv4
+// subnets, in order.
 func (n Network) subnets(six bool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range n.Addresses {
@@ -34,7 +35,8 @@ func (n Network) host(a netip.Addr) bool {
 	return slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// reserved returns the last address of the reserved range that contains a.
+// reserved returns the last address of the reserved range that contains a, or
+// false.
 func (n Network) reserved(a netip.Addr) (netip.Addr, bool) {
 	for _, r := range n.Reserved {
 		if r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 {
@@ -44,9 +46,9 @@ func (n Network) reserved(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// usable rejects the subnet's first address, which in IPv6 means any router,
-// and the IPv4 broadcast address. Subnets with one or two addresses have
-// neither.
+// usable reports whether a may be assigned. It refuses the subnet's first
+// address, which in IPv6 means any router, and the IPv4 broadcast address.
+// Subnets with one or two addresses have no such addresses.
 func usable(subnet netip.Prefix, a netip.Addr) bool {
 	if subnet.Bits() >= a.BitLen()-1 {
 		return true
@@ -61,8 +63,8 @@ type HostRoute struct {
 }
 
 // Clash returns an error if a subnet of the network overlaps a route of the
-// host, or nil. Default routes do not count; the caller leaves out the routes
-// of the network's own bridge.
+// host, or nil. Default routes do not count. The caller must leave out the
+// routes of the network's own bridge.
 func Clash(n Network, routes []HostRoute) error {
 	for _, p := range n.Addresses {
 		for _, r := range routes {
@@ -89,8 +91,8 @@ func Overlap(networks []Network) error {
 	slices.SortFunc(all, func(a, b subnet) int {
 		return cmp.Or(comparePrefix(a.prefix, b.prefix), cmp.Compare(a.network, b.network))
 	})
-	// Prefixes either nest or are disjoint. In this order a subnet overlaps the
-	// widest preceding subnet or none.
+	// Prefixes either nest or are disjoint. In the sorted order, a subnet
+	// overlaps all[widest] or no preceding subnet.
 	for i, widest := 1, 0; i < len(all); i++ {
 		a, b := all[widest], all[i]
 		if !a.prefix.Overlaps(b.prefix) {

@@ -31,10 +31,10 @@ type Namespace struct {
 	path string
 }
 
-// New creates a namespace. Its file is in the test's own folder rather than in
-// the folder of the ip command: packages are tested concurrently, and none
-// could tell whether the mount that the command creates for its first namespace
-// must stay.
+// New creates a namespace. The namespace's file is in the test's own folder
+// rather than in the folder of the ip command. The ip command mounts its folder
+// at its first namespace. Since packages are tested concurrently, no test could
+// tell whether this mount must stay.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, path: filepath.Join(t.TempDir(), "net")}
@@ -85,7 +85,7 @@ func (n *Namespace) Pair(device string, other *Namespace, otherDevice string) {
 func (n *Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine.
+		// Never unlock the thread, so that it ends with the goroutine.
 		runtime.LockOSThread()
 		ns, err := netns.GetFromPath(n.path)
 		if err == nil {

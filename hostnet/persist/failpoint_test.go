@@ -1,6 +1,6 @@
 //go:build failpoint
 
-package persist_test
+package persist
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"hostler/hostnet/persist"
 	"hostler/internal/failpoint"
 	"hostler/internal/run"
 )
@@ -21,13 +20,13 @@ import (
 // files.
 func TestKilledAfterEachFile(t *testing.T) {
 	if root := os.Getenv("PERSIST_CHILD"); root != "" {
-		_, _, _ = persist.Write(root, bridge())
+		_, _, _ = writeBridge(root, bridge())
 		return
 	}
 	for name, c := range hosts {
 		root := host(t, c.files)
 		before := tree(t, root)
-		if _, _, err := persist.Write(root, bridge()); err != nil {
+		if _, _, err := writeBridge(root, bridge()); err != nil {
 			t.Fatal(err)
 		}
 		whole := tree(t, root)
@@ -48,13 +47,13 @@ func TestKilledAfterEachFile(t *testing.T) {
 						t.Errorf("half of %s:\n%s", path, content)
 					}
 				}
-				if _, changed, err := persist.Write(root, bridge()); err != nil || changed != (len(part) < len(whole)) {
+				if _, changed, err := writeBridge(root, bridge()); err != nil || changed != (len(part) < len(whole)) {
 					t.Errorf("the next Write: %v, %v", changed, err)
 				}
 				if d := cmp.Diff(whole, tree(t, root)); d != "" {
 					t.Error(d)
 				}
-				if _, err := persist.Remove(root, "hostler", "br-lan"); err != nil {
+				if _, err := removeBridge(root, "hostler", "br-lan"); err != nil {
 					t.Error(err)
 				}
 				if d := cmp.Diff(before, tree(t, root)); d != "" {

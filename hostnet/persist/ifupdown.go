@@ -6,8 +6,8 @@ import (
 )
 
 // ifupDir holds scripts that ifupdown runs after configuring each interface
-// (interfaces(5)). A script there leaves the administrator's stanza unchanged
-// and works wherever the stanza stands.
+// (interfaces(5)). A script there leaves the administrator's stanza unchanged,
+// and works no matter which file contains the stanza.
 const ifupDir = "etc/network/if-up.d"
 
 // ifupdownScript moves the NIC's configuration to the bridge. ifupdown runs it
@@ -18,6 +18,13 @@ const ifupdownScript = `#!/bin/sh
 ip link show dev %[2]s >/dev/null 2>&1 ||
 	ip link add name %[2]s address %[4]s type bridge stp_state 0 forward_delay 0
 ip link set dev %[2]s alias "%[5]s" up%[6]s
+# Without its address dhcpcd would lease again for the NIC.
+for file in "/run/dhcpcd/%[3]s.pid" "/run/dhcpcd/%[3]s-4.pid"; do
+	[ "$METHOD" = dhcp ] && [ -s "$file" ] || continue
+	kill -KILL "$(cat "$file")" && rm -f "$file"
+	client="dhcpcd -b"
+	case "$file" in *-4.pid) client="dhcpcd -b -4" ;; esac
+done
 ip -o addr show dev %[3]s scope global | while read -r _ _ family address rest; do
 	case "$rest" in *"brd "*) broadcast="broadcast $(echo "$rest" | sed 's/.*brd \([^ ]*\).*/\1/')" ;; *) broadcast= ;; esac
 	nodad=; [ "$family" = inet6 ] && nodad=nodad
@@ -31,12 +38,15 @@ done
 	done
 if [ "$METHOD" = dhcp ] && [ -s "/run/dhclient.%[3]s.pid" ]; then
 	kill "$(cat /run/dhclient.%[3]s.pid)"
-	moved=yes
+	client="dhclient -4 -nw -pf /run/dhclient.%[2]s.pid -lf /var/lib/dhcp/dhclient.%[2]s.leases"
 fi
 ip link set dev %[3]s master %[2]s
 ip -4 addr flush dev %[3]s
 ip -6 addr flush dev %[3]s
-%[7]s[ -z "$moved" ] || dhclient -4 -nw -pf /run/dhclient.%[2]s.pid -lf /var/lib/dhcp/dhclient.%[2]s.leases %[2]s
+%[7]sfor lease in lease lease6; do
+	[ ! -e "/var/lib/dhcpcd/%[3]s.$lease" ] || cp -p "/var/lib/dhcpcd/%[3]s.$lease" "/var/lib/dhcpcd/%[2]s.$lease"
+done
+[ -z "$client" ] || $client %[2]s
 exit 0
 `
 

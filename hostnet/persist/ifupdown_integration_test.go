@@ -1,6 +1,6 @@
 //go:build integration
 
-package persist_test
+package persist
 
 import (
 	"path/filepath"
@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"hostler/hostnet/nettest"
-	"hostler/hostnet/persist"
 )
 
 // The script moves the NIC's configuration in the kernel. It does nothing for
@@ -26,7 +25,7 @@ func TestIfupdownScript(t *testing.T) {
 	root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet static\n"})
 	b := bridge()
 	b.MTU = 1500
-	if _, _, err := persist.Write(root, b); err != nil {
+	if _, _, err := writeBridge(root, b); err != nil {
 		t.Fatal(err)
 	}
 	script := filepath.Join(root, "etc/network/if-up.d/hostler-br-lan")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,18 +12,19 @@ import (
 )
 
 // Of all .network files that match a link, in all folders, networkd uses only
-// the first by name (systemd.network(5)). The names of files from installers
-// and netplan begin with 10.
+// the first by name (systemd.network(5)). The names of our files begin with 05,
+// because the names of files from installers and netplan begin with 10.
 const networkdDir = "etc/systemd/network"
 
-// networkdDirs lists the folders by precedence: of files with the same name,
-// only the first counts.
+// networkdDirs lists networkd's folders by precedence. If several folders
+// contain a file of the same name, networkd reads only the first.
 var networkdDirs = []string{"etc/systemd/network", "run/systemd/network", "usr/local/lib/systemd/network", "usr/lib/systemd/network"}
 
 func ownFile(b Bridge) string { return "/05-hostler-" + b.NIC + ".network" }
 
-// networkdFiles returns the files for the bridge and for the NIC under it; the
-// bridge takes over the administrator's configuration of the NIC.
+// networkdFiles returns the files for the bridge and for the NIC under the
+// bridge. The bridge takes over the administrator's configuration of the NIC,
+// which is in file.
 func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	sections, err := readUnit(root, file)
 	if err != nil {
@@ -46,7 +48,7 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 			key, _, _ := strings.Cut(line, "=")
 			switch {
 			case s.name == "Network" && slices.Contains(stacked, strings.TrimSpace(key)):
-				// Devices stacked on the NIC stay there.
+				// VLANs and other devices on the NIC stay on the NIC.
 				down = append(down, line)
 			case s.name == "Link" && slices.Contains([]string{"MACAddress", "MTUBytes"}, strings.TrimSpace(key)):
 				down = append(down, line)
@@ -72,7 +74,7 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	}, nil
 }
 
-// stacked lists the keys that stack other devices on a link.
+// stacked lists the keys of [Network] that put other devices on a link.
 var stacked = []string{"VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "VXLAN", "Tunnel"}
 
 func writeSection(b *strings.Builder, name string, lines []string) {
@@ -101,7 +103,7 @@ func readUnit(root, file string) ([]section, error) {
 			}
 		}
 	}
-	for _, name := range sortedKeys(seen) {
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
 		paths = append(paths, seen[name])
 	}
 	for _, path := range paths {
@@ -124,13 +126,14 @@ func readUnit(root, file string) ([]section, error) {
 	return sections, nil
 }
 
-// origin begins the second line of our .network files and precedes the
-// administrator's file that ours is derived from.
+// origin begins the second line of our .network files. The path of the
+// administrator's file that ours is derived from follows.
 const origin = "# from "
 
-// personsFile returns the file that configured the NIC before ours did, or if
-// it is gone, the next matching file. Only the recorded name is reliable:
-// networkd may have matched the NIC by e.g. its MAC address or type.
+// personsFile returns the file that configured the NIC before ours did. If this
+// file is gone, personsFile returns the next matching file. Only the recorded
+// name is reliable, because networkd may have matched the NIC by e.g. its MAC
+// address or type.
 func personsFile(root, nic, own string) (string, error) {
 	data, _ := os.ReadFile(filepath.Join("/", root, networkdDir, own)) // if missing, look for the next file
 	if _, rest, ok := strings.Cut(string(data), "\n"+origin); ok {
@@ -142,8 +145,8 @@ func personsFile(root, nic, own string) (string, error) {
 	return nextFile(root, nic, own)
 }
 
-// nextFile returns the administrator's file, other than ours, that matches the
-// NIC by name.
+// nextFile returns the administrator's file that matches the NIC by name, or an
+// fs.ErrNotExist error. It ignores our own file.
 func nextFile(root, nic, own string) (string, error) {
 	found := map[string]string{}
 	for _, dir := range networkdDirs {
@@ -154,7 +157,7 @@ func nextFile(root, nic, own string) (string, error) {
 			}
 		}
 	}
-	for _, name := range sortedKeys(found) {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
 		sections, err := readUnit(root, found[name])
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -183,13 +186,4 @@ func matches(line, nic string) bool {
 		}
 	}
 	return false
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,17 +21,17 @@ import (
 	"hostler/internal/fault"
 )
 
-// Manager is the program that configures a NIC at boot.
-type Manager string
+// manager is the program that configures a NIC at boot.
+type manager string
 
 // The managers that hostler recognises.
 const (
-	Networkd       Manager = "systemd-networkd"
-	Netplan        Manager = "netplan" // through systemd-networkd
-	Ifupdown       Manager = "ifupdown"
-	NetworkManager Manager = "NetworkManager"
-	// None: the agent recreates the bridge when it starts.
-	None Manager = ""
+	networkd       manager = "systemd-networkd"
+	netplan        manager = "netplan" // through systemd-networkd
+	ifupdown       manager = "ifupdown"
+	networkManager manager = "NetworkManager"
+	// none means that the agent recreates the bridge when it starts.
+	none manager = ""
 )
 
 // Bridge is a bridge over one host NIC.
@@ -44,28 +45,28 @@ type Bridge struct {
 	Stamp string
 	MAC   string
 	MTU   int // bytes
-	// Addresses are the declared addresses; the NIC's manager provides the NIC's
-	// own.
+	// Addresses are the declared addresses. The NIC's own addresses come from the
+	// NIC's manager.
 	Addresses []netip.Prefix
 }
 
 // ruler returns the manager of the NIC, and its configuration file if known.
 // root is prefixed to every path; it is empty on a real host.
-func ruler(root, nic string, index int) (m Manager, file string) {
+func ruler(root, nic string, index int) (m manager, file string) {
 	state := keyValues(filepath.Join("/", root, "run/systemd/netif/links", fmt.Sprint(index)))
 	if file = state["NETWORK_FILE"]; file != "" && state["ADMIN_STATE"] != "unmanaged" && state["ADMIN_STATE"] != "failed" {
 		if strings.Contains(filepath.Base(file), "netplan") {
-			return Netplan, file
+			return netplan, file
 		}
-		return Networkd, file
+		return networkd, file
 	}
 	if keyValues(filepath.Join("/", root, "run/NetworkManager/devices", fmt.Sprint(index)))["managed"] == "true" {
-		return NetworkManager, ""
+		return networkManager, ""
 	}
 	if file = ifupdownFile(root, nic); file != "" {
-		return Ifupdown, file
+		return ifupdown, file
 	}
-	return None, ""
+	return none, ""
 }
 
 // keyValues reads lines of KEY=VALUE; it returns nil for a missing file.
@@ -83,7 +84,7 @@ func keyValues(path string) map[string]string {
 	return values
 }
 
-// ifupdownFile returns the file with the NIC's stanza (interfaces(5)).
+// ifupdownFile returns the file with the NIC's stanza (interfaces(5)), or "".
 func ifupdownFile(root, nic string) string {
 	dir := filepath.Join("/", root, "etc/network")
 	files, _ := filepath.Glob(filepath.Join(dir, "interfaces.d", "*"))
@@ -108,7 +109,7 @@ func below(root, path string) string {
 
 // filesOf returns the manager of the bridge's NIC and the files that make the
 // bridge at boot.
-func filesOf(root string, b Bridge) (m Manager, files map[string]string, err error) {
+func filesOf(root string, b Bridge) (m manager, files map[string]string, err error) {
 	m, file := ruler(root, b.NIC, b.Index)
 	own := ownFile(b)
 	if strings.HasSuffix(file, own) {
@@ -118,21 +119,21 @@ func filesOf(root string, b Bridge) (m Manager, files map[string]string, err err
 		}
 	}
 	switch m {
-	case Networkd, Netplan:
+	case networkd, netplan:
 		files, err = networkdFiles(root, file, b)
-	case Ifupdown:
+	case ifupdown:
 		files = ifupdownFiles(b)
-	case NetworkManager:
+	case networkManager:
 		err = fault.New(fault.NeedsOperator, "cannot make bridge %s persistent: NetworkManager configures %s; configure it with systemd-networkd or ifupdown, else the agent makes the bridge again at each start",
 			b.Name, b.NIC)
-	case None:
+	case none:
 	}
 	return m, files, err
 }
 
-// Holds reports whether the files of the bridge are as Write writes them, and
-// returns the NIC's manager. It only reads.
-func Holds(root string, b Bridge) (m Manager, holds bool) {
+// holds reports whether the files of the bridge are as writeBridge writes them,
+// and returns the NIC's manager. It only reads.
+func holds(root string, b Bridge) (m manager, holds bool) {
 	m, files, err := filesOf(root, b)
 	have := owned(root, b.Namespace, b.Name)
 	if err != nil || len(have) != len(files) {
@@ -147,10 +148,10 @@ func Holds(root string, b Bridge) (m Manager, holds bool) {
 	return m, true
 }
 
-// Write creates or updates the files of the bridge. It reports whether any file
-// changed, and the NIC's manager. It is idempotent. A NIC without a manager
-// gets no files; a NIC of NetworkManager gives a fault.NeedsOperator error.
-func Write(root string, b Bridge) (m Manager, changed bool, err error) {
+// writeBridge creates or updates the files of the bridge. It reports whether any
+// file changed, and the NIC's manager. It is idempotent. A NIC without a manager
+// gets no files; a NIC of networkManager gives a fault.NeedsOperator error.
+func writeBridge(root string, b Bridge) (m manager, changed bool, err error) {
 	m, files, err := filesOf(root, b)
 	if err != nil {
 		return m, false, err
@@ -163,9 +164,9 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			changed = true
 		}
 	}
-	// Write the NIC's own file last: a host that boots in between must not
-	// enslave the NIC to a bridge that it cannot create.
-	nic, others := apart(sortedKeys(files), ownFile(b))
+	// Write the NIC's own file last, because a host that boots in between must
+	// not enslave the NIC to a bridge that it cannot create.
+	nic, others := apart(slices.Sorted(maps.Keys(files)), ownFile(b))
 	for _, name := range append(others, nic...) {
 		content := files[name]
 		path := filepath.Join("/", root, name)
@@ -190,17 +191,17 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	return m, changed, nil
 }
 
-// disabled is the suffix of disabled files; neither systemd-networkd nor
-// run-parts(8) reads such a name.
+// disabled is the suffix of disabled files. Neither systemd-networkd nor
+// run-parts(8) reads a file with this suffix.
 const disabled = ".off"
 
-// Disable disables the files of a bridge, and reports whether there are any,
-// disabled or not. Bridges and NIC still find them, until Remove. It is
-// idempotent.
-func Disable(root, namespace, bridge string) (there bool, err error) {
-	// The NIC's own file goes first, for the same reason that Write writes it
-	// last.
-	nic, others := apart(owned(root, namespace, bridge), ownFile(Bridge{NIC: NIC(root, namespace, bridge)}))
+// disable disables the files of a bridge, and reports whether the bridge has
+// any files, disabled or not. bridges() and nic() find the files until
+// removeBridge() removes them. disable is idempotent.
+func disable(root, namespace, bridge string) (there bool, err error) {
+	// Disable the NIC's own file first, for the same reason that writeBridge
+	// writes this file last.
+	nic, others := apart(owned(root, namespace, bridge), ownFile(Bridge{NIC: nic(root, namespace, bridge)}))
 	for _, path := range append(nic, others...) {
 		there = true
 		if strings.HasSuffix(path, disabled) {
@@ -225,14 +226,15 @@ func apart(files []string, own string) (nic, others []string) {
 	return nic, others
 }
 
-// Ruled reports whether systemd-networkd configures the NIC by our file.
-func Ruled(root string, b Bridge) bool {
+// ruled reports whether systemd-networkd configures the NIC with our file.
+func ruled(root string, b Bridge) bool {
 	_, file := ruler(root, b.NIC, b.Index)
 	return strings.HasSuffix(file, ownFile(b))
 }
 
-// Remove removes the files of a bridge, and reports whether there were any.
-func Remove(root, namespace, bridge string) (changed bool, err error) {
+// removeBridge removes the files of a bridge, and reports whether there were
+// any.
+func removeBridge(root, namespace, bridge string) (changed bool, err error) {
 	for _, path := range owned(root, namespace, bridge) {
 		if err := atomicfile.Remove(path); err != nil {
 			return changed, err
@@ -245,14 +247,14 @@ func Remove(root, namespace, bridge string) (changed bool, err error) {
 // marking begins the line that identifies a file of ours.
 const marking = "# hostler: bridge "
 
-// mark returns the mark in the first two lines of each of our files. Agents on
-// the same host have different namespaces.
+// mark returns the mark that one of the first two lines of each of our files
+// contains. It names the namespace, because several agents can share a host.
 func mark(bridge, namespace string) string { return marking + bridge + " of " + namespace }
 
 func (b Bridge) mark() string { return mark(b.Name, b.Namespace) + " over " + b.NIC + "\n" }
 
-// Bridges returns the bridges of a namespace that have files of ours.
-func Bridges(root, namespace string) []string {
+// bridges returns the bridges of a namespace that have files of ours.
+func bridges(root, namespace string) []string {
 	var names []string
 	for _, m := range marks(root) {
 		if m.namespace == namespace && !slices.Contains(names, m.bridge) {
@@ -263,8 +265,8 @@ func Bridges(root, namespace string) []string {
 	return names
 }
 
-// NIC returns the NIC under a bridge that has files of ours, or "".
-func NIC(root, namespace, bridge string) string {
+// nic returns the NIC under a bridge that has files of ours, or "".
+func nic(root, namespace, bridge string) string {
 	for _, m := range marks(root) {
 		if m.namespace == namespace && m.bridge == bridge {
 			return m.nic
@@ -291,8 +293,8 @@ func marks(root string) []marked {
 	return all
 }
 
-// owned returns the files of a bridge. It checks both name and mark, so that
-// an administrator's file with such a name stays.
+// owned returns the files of a bridge. It checks the mark of each file, so that
+// an administrator's file whose name only looks like ours stays.
 func owned(root, namespace, bridge string) []string {
 	return slices.DeleteFunc(candidates(root), func(path string) bool {
 		data, err := os.ReadFile(path)

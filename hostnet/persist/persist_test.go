@@ -1,4 +1,4 @@
-package persist_test
+package persist
 
 import (
 	"fmt"
@@ -10,12 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"hostler/hostnet/persist"
 	"hostler/internal/fault"
 )
 
-func bridge() persist.Bridge {
-	return persist.Bridge{
+func bridge() Bridge {
+	return Bridge{
 		Name: "br-lan", NIC: "eth0", Index: 2, Namespace: "hostler", Stamp: "hostler:hostler:u1", MAC: "02:00:5e:10:00:01", MTU: 1400,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")},
 	}
@@ -60,13 +59,13 @@ const link = "run/systemd/netif/links/2"
 func managed(file string) string { return "ADMIN_STATE=configured\nNETWORK_FILE=" + file + "\n" }
 
 var hosts = map[string]struct {
-	manager persist.Manager
+	manager manager
 	files   map[string]string
 	want    map[string][]string // what our files hold
 	not     map[string][]string
 }{
 	"networkd, static": {
-		persist.Networkd,
+		networkd,
 		map[string]string{
 			link:                                   managed("/etc/systemd/network/20-wired.network"),
 			"etc/systemd/network/20-wired.network": "[Match]\nName=eth*\n\n[Link]\nMTUBytes=1400\nRequiredForOnline=yes\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\n# a comment\nDNS=192.0.2.53\nVLAN=vlan7\n\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n",
@@ -84,7 +83,7 @@ var hosts = map[string]struct {
 		},
 	},
 	"netplan, DHCP": {
-		persist.Netplan,
+		netplan,
 		map[string]string{
 			link: managed("/run/systemd/network/10-netplan-eth0.network"),
 			"run/systemd/network/10-netplan-eth0.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=ipv6\n\n[DHCP]\nRouteMetric=100\n",
@@ -97,7 +96,7 @@ var hosts = map[string]struct {
 		map[string][]string{"etc/systemd/network/05-hostler-eth0.network": {"DHCP"}},
 	},
 	"networkd, by the NIC's MAC address": {
-		persist.Networkd,
+		networkd,
 		map[string]string{
 			link:                                 managed("/etc/systemd/network/20-mac.network"),
 			"etc/systemd/network/20-mac.network": "[Match]\nMACAddress=02:00:5e:10:00:01\nType=ether\n\n[Network]\nDHCP=yes\n",
@@ -109,12 +108,12 @@ var hosts = map[string]struct {
 		nil,
 	},
 	"ifupdown": {
-		persist.Ifupdown,
+		ifupdown,
 		map[string]string{"etc/network/interfaces": "source /etc/network/interfaces.d/*\nauto eth0\niface eth0 inet dhcp\n"},
 		map[string][]string{"etc/network/if-up.d/hostler-br-lan": {"#!/bin/sh\n", `[ "$IFACE" = "eth0" ]`, "address 02:00:5e:10:00:01 type bridge stp_state 0", `alias "hostler:hostler:u1" up mtu 1400`, "ip addr replace 10.20.0.1/24 dev br-lan"}},
 		nil,
 	},
-	"nobody": {persist.None, map[string]string{"etc/network/interfaces": "iface lo inet loopback\n"}, nil, nil},
+	"nobody": {none, map[string]string{"etc/network/interfaces": "iface lo inet loopback\n"}, nil, nil},
 }
 
 // N20 N21: the files have the format of the NIC's manager, with its addressing
@@ -125,14 +124,14 @@ func TestWriteAndRemove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := host(t, c.files)
 			before := tree(t, root)
-			if m, holds := persist.Holds(root, bridge()); m != c.manager || holds != (len(c.want) == 0) {
+			if m, holds := holds(root, bridge()); m != c.manager || holds != (len(c.want) == 0) {
 				t.Errorf("before Write: %q, the files hold: %v", m, holds)
 			}
-			m, changed, err := persist.Write(root, bridge())
+			m, changed, err := writeBridge(root, bridge())
 			if err != nil || m != c.manager || changed != (len(c.want) > 0) {
 				t.Fatalf("Write: %q, %v, %v", m, changed, err)
 			}
-			if _, holds := persist.Holds(root, bridge()); !holds {
+			if _, holds := holds(root, bridge()); !holds {
 				t.Error("after Write the files do not hold")
 			}
 			after := tree(t, root)
@@ -156,28 +155,28 @@ func TestWriteAndRemove(t *testing.T) {
 					t.Errorf("%s was changed", path)
 				}
 			}
-			if _, again, err := persist.Write(root, bridge()); err != nil || again {
+			if _, again, err := writeBridge(root, bridge()); err != nil || again {
 				t.Errorf("the second Write: %v, %v", again, err)
 			}
-			if c.manager == persist.Networkd || c.manager == persist.Netplan {
+			if c.manager == networkd || c.manager == netplan {
 				// After the next boot our file rules the NIC, while the bridge's
 				// file is still derived from the administrator's.
 				if err := os.WriteFile(filepath.Join(root, link), []byte(managed("/etc/systemd/network/05-hostler-eth0.network")), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if _, again, err := persist.Write(root, bridge()); err != nil || again {
+				if _, again, err := writeBridge(root, bridge()); err != nil || again {
 					t.Errorf("Write after the start: %v, %v", again, err)
 				}
 				before[link] = managed("/etc/systemd/network/05-hostler-eth0.network")
 			}
-			if names := persist.Bridges(root, "hostler"); fmt.Sprint(names) != map[bool]string{true: "[br-lan]", false: "[]"}[len(c.want) > 0] {
+			if names := bridges(root, "hostler"); fmt.Sprint(names) != map[bool]string{true: "[br-lan]", false: "[]"}[len(c.want) > 0] {
 				t.Errorf("the bridges are %v", names)
 			}
-			if others := persist.Bridges(root, "other"); len(others) > 0 {
+			if others := bridges(root, "other"); len(others) > 0 {
 				t.Errorf("another agent's bridges are %v", others)
 			}
 			for range 2 { // a second time after a crash in between
-				if there, err := persist.Disable(root, "hostler", "br-lan"); err != nil || there != (len(c.want) > 0) {
+				if there, err := disable(root, "hostler", "br-lan"); err != nil || there != (len(c.want) > 0) {
 					t.Errorf("Disable: %v, %v", there, err)
 				}
 				for path := range tree(t, root) {
@@ -186,10 +185,10 @@ func TestWriteAndRemove(t *testing.T) {
 					}
 				}
 			}
-			if names := persist.Bridges(root, "hostler"); len(names) != min(1, len(c.want)) {
+			if names := bridges(root, "hostler"); len(names) != min(1, len(c.want)) {
 				t.Errorf("out of use, the bridges are %v", names)
 			}
-			if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed != (len(c.want) > 0) {
+			if changed, err := removeBridge(root, "hostler", "br-lan"); err != nil || changed != (len(c.want) > 0) {
 				t.Errorf("Remove: %v, %v", changed, err)
 			}
 			if d := cmp.Diff(before, tree(t, root)); d != "" {
@@ -204,7 +203,7 @@ func TestWriteAndRemove(t *testing.T) {
 func TestDisableLetsGoOfTheNICFirst(t *testing.T) {
 	c := hosts["netplan, DHCP"]
 	root := host(t, c.files)
-	if _, _, err := persist.Write(root, bridge()); err != nil {
+	if _, _, err := writeBridge(root, bridge()); err != nil {
 		t.Fatal(err)
 	}
 	base := filepath.Join(root, "etc/systemd/network/05-hostler-")
@@ -213,7 +212,7 @@ func TestDisableLetsGoOfTheNICFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := persist.Disable(root, "hostler", "br-lan"); err == nil {
+	if _, err := disable(root, "hostler", "br-lan"); err == nil {
 		t.Error("nothing was in the way")
 	}
 	if _, err := os.Stat(base + "eth0.network.off"); err != nil {
@@ -231,7 +230,7 @@ func TestAnotherFileRules(t *testing.T) {
 	})
 	write := func(want string) {
 		t.Helper()
-		if _, _, err := persist.Write(root, bridge()); err != nil {
+		if _, _, err := writeBridge(root, bridge()); err != nil {
 			t.Fatal(err)
 		}
 		if text := tree(t, root)["etc/systemd/network/05-hostler-br-lan.network"]; !strings.Contains(text, want) {
@@ -251,14 +250,14 @@ func TestAnotherFileRules(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "etc/systemd/network/30-eth0.network")); err != nil {
 		t.Fatal(err)
 	}
-	if _, changed, err := persist.Write(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configuration of eth0") {
+	if _, changed, err := writeBridge(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configuration of eth0") {
 		t.Errorf("%v, %v", changed, err)
 	}
 }
 
 func TestNetworkManagerIsReported(t *testing.T) {
 	root := host(t, map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"})
-	if m, changed, err := persist.Write(root, bridge()); m != persist.NetworkManager || changed || !fault.Is(err, fault.NeedsOperator) {
+	if m, changed, err := writeBridge(root, bridge()); m != networkManager || changed || !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("%q, %v, %v", m, changed, err)
 	}
 }
@@ -266,7 +265,7 @@ func TestNetworkManagerIsReported(t *testing.T) {
 // An administrator's file with a name like ours stays.
 func TestForeignFilesStay(t *testing.T) {
 	root := host(t, map[string]string{"etc/systemd/network/05-hostler-mine.network": "[Match]\nName=x\n"})
-	if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed {
+	if changed, err := removeBridge(root, "hostler", "br-lan"); err != nil || changed {
 		t.Errorf("Remove: %v, %v", changed, err)
 	}
 }

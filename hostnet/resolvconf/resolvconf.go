@@ -11,18 +11,18 @@ import (
 
 // Resolvers is the host's DNS configuration.
 type Resolvers struct {
-	// Servers are the name servers of the host that guests can reach too (B5).
+	// Servers are the name servers of the host that guests can reach too.
 	Servers []netip.Addr
 	// Search are the domains in which the host looks up short names.
 	Search []string
-	// Local: the host queries a server on itself, to which our DHCP servers can
-	// forward queries.
+	// Local is true if the host queries a server on the host itself. Our DHCP
+	// servers can forward queries to this server.
 	Local bool
 }
 
-// Read reads resolv.conf. If that names no servers or no domains, e.g.
-// only systemd-resolved's stub on the host itself, it takes them from
-// systemd-resolved's own list.
+// Read reads resolv.conf. If resolv.conf names no domains or no servers that
+// guests can reach, e.g. only systemd-resolved's stub on the host, Read takes
+// these from systemd-resolved's own list.
 func Read(root string) Resolvers {
 	var r Resolvers
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
@@ -61,7 +61,8 @@ func Read(root string) Resolvers {
 	return r
 }
 
-// searchLimit limits the search domains, in bytes: a DHCP option holds 255.
+// searchLimit limits the total length of the search domains in bytes, because a
+// DHCP option holds at most 255 bytes.
 const searchLimit = 200
 
 // domains returns the fields that are valid search domains for guests.

@@ -19,22 +19,22 @@ import (
 	"hostler/internal/run"
 )
 
-// The accelerators of the configuration. With auto the initialiser uses KVM if
-// a trial guest runs under it, else TCG.
+// The accelerators that the configuration may name. With auto the initialiser
+// uses KVM if a trial guest runs under KVM, and otherwise TCG.
 const (
 	AcceleratorAuto = "auto"
 	AcceleratorKVM  = "kvm"
 	AcceleratorTCG  = "tcg"
 )
 
-// Outcome records how guests run on this host. It is kept until the next boot,
-// because another kernel may give another result.
+// Outcome records how guests run on this host. It is stored until the next
+// boot, because another kernel may lead to another outcome.
 type Outcome struct {
 	// Accelerator is AcceleratorKVM or AcceleratorTCG.
 	Accelerator string `json:"accelerator"`
-	// Reason says why KVM is not used; empty with KVM.
+	// Reason says why KVM is not used. It is empty if KVM is used.
 	Reason string `json:"reason,omitempty"`
-	// Asked is the accelerator of the configuration.
+	// Asked is the accelerator that the configuration named.
 	Asked string `json:"asked"`
 }
 
@@ -49,7 +49,8 @@ func ReadOutcome(p paths.Paths) (Outcome, error) {
 	return o, err
 }
 
-// prove decides how guests run on this host and writes the Outcome.
+// prove decides how guests run on this host and stores the Outcome, unless one
+// is already stored for the configured accelerator.
 func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 	if o, err := ReadOutcome(i.opts.Paths); err == nil && o.Asked == i.opts.Accelerator {
 		return nil
@@ -80,8 +81,8 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 }
 
 // askCapabilities makes libvirt probe its QEMU before the first domain is
-// defined. libvirt keeps the answer. The first probe takes a minute on a quiet
-// host; on a busy host it takes longer than a definition may take.
+// defined. libvirt stores the answer. The first probe takes a minute on an idle
+// host. On a busy host it would exceed the time limit of a definition.
 func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)) error {
 	progress("asking libvirt for QEMU's abilities, which may take minutes the first time")
 	_, err := rpc.CallUnlessLate(ctx, &i.lateCalls, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "read QEMU's abilities",
@@ -91,33 +92,32 @@ func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)
 	return err
 }
 
-// Write keeps the outcome until the next boot.
+// Write stores the outcome until the next boot.
 func (o Outcome) Write(p paths.Paths) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	// Mode 0644: the provisioner runs as another user and reads the file.
-	if err := atomicfile.Write(p.Accelerator(), append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("cannot keep how guests run here: %w", err)
-	}
-	return nil
+	// The mode is 0644, because the provisioner runs as another user and reads
+	// the file.
+	return fault.Explain(atomicfile.Write(p.Accelerator(), append(data, '\n'), 0o644), "cannot keep how guests run here")
 }
 
-// tryTime limits the trial of a guest under KVM. A kernel that works comes up
+// tryTime limits the trial of a guest under KVM. If KVM works, the kernel boots
 // in a second or two.
 const tryTime = 20 * time.Second
 
-// firstWords begin the output of a Linux kernel. A kernel prints one of
-// lastWords when memory, interrupts, timers and devices work: it starts its
-// first program, or panics because there is none.
+// firstWords are at the beginning of a Linux kernel's output. A kernel prints
+// one of lastWords after it has set up memory, interrupts, timers and devices,
+// when it starts its first program, or panics because there is none.
 const firstWords = "Linux version"
 
 var lastWords = []string{"Freeing unused kernel", "Unable to mount root", "Kernel panic - not syncing"}
 
 // tryKVM boots a stock kernel for a moment under KVM. The device node alone
-// proves nothing: on some hosts it opens, but a guest hangs before its first
-// output. The error is fault.Transient if the kernel was not started.
+// proves nothing, because on some hosts it can be opened, but a guest hangs
+// before its first output. The error is fault.Transient if the kernel could not
+// be started.
 func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
 		return errors.New("the host has no /dev/kvm")
@@ -162,7 +162,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	return errors.New("a kernel under KVM ended before it had come up")
 }
 
-// stockKernel returns the path of a kernel of the host, "" without any.
+// stockKernel returns the path of a kernel of the host, or "" if there is none.
 func (i *Initialiser) stockKernel() string {
 	for _, path := range []string{"/boot/vmlinuz", "/vmlinuz"} {
 		if _, err := os.Stat(i.opts.Paths.Host(path)); err == nil {
@@ -178,7 +178,7 @@ func (i *Initialiser) stockKernel() string {
 	return ""
 }
 
-// emulator returns QEMU for the host's own architecture.
+// emulator returns the path of QEMU for the host's own architecture.
 func emulator() string {
 	if runtime.GOARCH == "arm64" {
 		return "/usr/bin/qemu-system-aarch64"

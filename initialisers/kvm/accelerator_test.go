@@ -120,6 +120,20 @@ func TestSupported(t *testing.T) {
 	if _, why := kvm.New(h.opts).Supported(t.Context()); strings.Contains(why, "/dev/") {
 		t.Errorf("it says %s", why)
 	}
+	for release, want := range map[string]string{
+		"ID=ubuntu\nVERSION_ID=22.04\n": "polkit of Ubuntu 22.04 (0.105) does not read the rule", "ID=ubuntu\nVERSION_ID=24.04\n": "",
+		"ID=plan9\n": "its packages there are unknown",
+	} {
+		h.file("/etc/os-release", release)
+		if _, why := kvm.New(h.opts).Supported(t.Context()); !strings.Contains(why, want) || want == "" && strings.Contains(why, "Ubuntu") {
+			t.Errorf("%q: it says %s", release, why)
+		}
+	}
+	h.pkgs.unavailable = []string{"polkitd"}
+	h.file("/etc/os-release", "ID=debian\n")
+	if _, why := kvm.New(h.opts).Supported(t.Context()); !strings.Contains(why, "no repository of this host offers polkitd") {
+		t.Errorf("it says %s", why)
+	}
 	if text, _ := kvm.New(h.opts).Guests(); text != "" {
 		t.Errorf("nothing was tried, and it says %q", text)
 	}

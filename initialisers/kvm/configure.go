@@ -19,20 +19,20 @@ import (
 // callTimeout bounds a call to libvirt.
 const callTimeout = 20 * time.Second
 
-// network is libvirt's network for machines without `networks:`.
+// network is the name of libvirt's network for machines without `networks:`.
 const network = "default"
 
-// seen records the state of libvirt's storage pool and network. Each goes
-// through the steps defined, built (the pool only), running, started with the
-// host.
+// seen is the observed state of libvirt's storage pool and network. pool and
+// network are true if the object is defined. poolStarts and networkStarts are
+// true if the object starts with the host.
 type seen struct {
 	pool, poolRuns, poolStarts          bool
 	network, networkRuns, networkStarts bool
 }
 
-// lacks returns the missing part, "" for none. With networkOnce it ignores the
-// network: hostler set it up once, so an administrator stopped or removed it on
-// purpose.
+// lacks describes what is missing, or returns "" if nothing is. With
+// networkOnce it ignores the network, because hostler set the network up
+// before, so an administrator must have stopped or removed it on purpose.
 func (s seen) lacks(pool string, networkOnce bool) string {
 	switch {
 	case !s.pool:
@@ -97,8 +97,8 @@ func look(c *rpc.Conn, pool string) (seen, error) {
 	return s, nil
 }
 
-// configure makes the storage pool and the network. It skips the steps that are
-// done (C22).
+// configure makes the storage pool and the network. It skips steps that are
+// already done (C22).
 func (i *Initialiser) configure(ctx context.Context, progress func(string)) error {
 	c, err := rpc.Dial(ctx, i.opts.Socket, callTimeout, nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func (i *Initialiser) configure(ctx context.Context, progress func(string)) erro
 	return i.keepNetworkOnce()
 }
 
-// networkOnce reports whether hostler set up libvirt's network before.
+// networkOnce reports whether hostler has set up libvirt's network before.
 func (i *Initialiser) networkOnce() bool {
 	_, err := os.Stat(i.opts.Paths.NetworkMark())
 	return err == nil
@@ -134,10 +134,7 @@ func (i *Initialiser) keepNetworkOnce() error {
 	if err == nil {
 		err = atomicfile.Write(mark, nil, 0o600)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot keep that libvirt's network was set up: %w", err)
-	}
-	return nil
+	return fault.Explain(err, "cannot keep that libvirt's network was set up")
 }
 
 func (i *Initialiser) makePool(c *rpc.Conn, have seen) error {
@@ -170,8 +167,8 @@ func (i *Initialiser) makePool(c *rpc.Conn, have seen) error {
 	return nil
 }
 
-// makeNetwork starts libvirt's own network. If there is none, it first defines
-// the network on a free subnet.
+// makeNetwork starts libvirt's own network. If the network is not defined,
+// makeNetwork first defines it on a free subnet.
 func makeNetwork(c *rpc.Conn, have seen) error {
 	if !have.network {
 		text, err := describeNetwork()

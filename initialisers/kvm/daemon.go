@@ -18,12 +18,12 @@ import (
 	"hostler/internal/run"
 )
 
-// runLeast is the space, in bytes, that /run must have: a libvirt that starts
-// with a full /run kills running guests (libvirt's issue tracker, 549).
+// runLeast is the free space, in bytes, that /run must have. A libvirt that
+// starts with a full /run kills running guests (libvirt's issue tracker, 549).
 const runLeast = 32 << 20
 
-// startDaemon starts libvirt: its units under systemd, else libvirtd and
-// virtlogd as processes that outlive the agent.
+// startDaemon starts libvirt. Under systemd it starts libvirt's units. Without
+// systemd it starts libvirtd and virtlogd as processes that outlive the agent.
 func (i *Initialiser) startDaemon(ctx context.Context) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(i.opts.Paths.Host("/run"), &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < runLeast {
@@ -47,7 +47,7 @@ func (i *Initialiser) startDaemon(ctx context.Context) error {
 		}
 	}
 	if listening(i.opts.Socket) {
-		return nil // it runs but is slow; a second daemon would disturb it
+		return nil // a daemon runs but is slow; a second one would disturb it
 	}
 	result, err := i.opts.Runner.Run(ctx, run.Command{Path: paths.Libvirtd, Args: []string{"--timeout", "0"}, Detach: i.logFile()})
 	if err == nil {
@@ -56,9 +56,9 @@ func (i *Initialiser) startDaemon(ctx context.Context) error {
 	return err
 }
 
-// openKVM gives QEMU's group access to /dev/kvm, like Debian's udev rule.
-// Without udev and without this access QEMU can use less than libvirt itself,
-// so libvirt probes QEMU again before every start.
+// openKVM gives QEMU's group access to /dev/kvm, like Debian's udev rule. It
+// matters on hosts without udev. If libvirt itself had access and QEMU had not,
+// libvirt would probe QEMU again before every start.
 func (i *Initialiser) openKVM() error {
 	device := i.opts.Paths.Host("/dev/kvm")
 	info, err := os.Stat(device)
@@ -90,9 +90,9 @@ func listening(socket string) bool {
 	return true
 }
 
-// freeSubnet returns the first three numbers of a subnet without an interface
-// of the host, e.g. "192.168.122": libvirt's usual subnet, or a later subnet up
-// to 192.168.254.
+// freeSubnet returns the first three numbers of a /24 subnet that no interface
+// of the host uses. It tries libvirt's usual subnet, "192.168.122", and then
+// the next ones up to "192.168.254".
 func freeSubnet() (string, error) {
 	taken, err := net.InterfaceAddrs()
 	if err != nil {

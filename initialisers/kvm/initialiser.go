@@ -1,8 +1,10 @@
-// Package kvm makes a host able to run KVM guests through libvirt: packages,
-// daemon, storage pool and network, and a trial of KVM.
+// Package kvm prepares a host for KVM guests under libvirt. It installs
+// packages, starts the daemon, makes a storage pool and a network, and tests
+// KVM with a trial guest.
 package kvm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +25,7 @@ import (
 // Options are the parameters of the initialiser.
 type Options struct {
 	Runner run.Runner
-	// Trial runs the guest that tries KVM; nil: Runner does.
+	// Trial runs the guest that tests KVM; nil means Runner.
 	Trial    run.Runner
 	Packages packaging.Manager
 	Paths    paths.Paths
@@ -31,15 +33,16 @@ type Options struct {
 	Socket string
 	// Pool is the name of the storage pool; empty means "default".
 	Pool string
-	// PoolDir is the folder of a new pool. Empty means libvirt's folder for
-	// images, or a folder beside it for a pool that is not "default".
+	// PoolDir is the folder of a new pool. If it is empty, the pool "default"
+	// gets libvirt's folder for images, and another pool gets a folder of its
+	// name in /var/lib/libvirt/pools.
 	PoolDir string
-	// Accelerator is auto (also when empty), kvm or tcg.
+	// Accelerator is auto, kvm or tcg; empty means auto.
 	Accelerator string
-	// StartTimeout bounds the wait for a started daemon; 0 is 2 minutes.
+	// StartTimeout bounds the wait for a started daemon; 0 means 2 minutes.
 	StartTimeout time.Duration
-	// CapabilitiesTimeout bounds the wait for libvirt's probe of QEMU; 0 is 15
-	// minutes.
+	// CapabilitiesTimeout bounds the wait for libvirt's probe of QEMU; 0 means
+	// 15 minutes.
 	CapabilitiesTimeout time.Duration
 	Logger              *slog.Logger
 }
@@ -52,34 +55,25 @@ type Initialiser struct {
 	lateCalls rpc.LateCalls
 }
 
-var _ initialisers.Initialiser = (*Initialiser)(nil)
+var (
+	_ initialisers.Initialiser = (*Initialiser)(nil)
+	_ initialisers.Pinger      = (*Initialiser)(nil)
+)
 
 // New returns an initialiser. It does not touch the host yet.
 func New(opts Options) *Initialiser {
-	if opts.Socket == "" {
-		opts.Socket = opts.Paths.LibvirtSocket()
-	}
-	if opts.Pool == "" {
-		opts.Pool = "default"
-	}
+	opts.Socket = cmp.Or(opts.Socket, opts.Paths.LibvirtSocket())
+	opts.Pool = cmp.Or(opts.Pool, "default")
 	if opts.PoolDir == "" {
 		opts.PoolDir = opts.Paths.Host(paths.LibvirtImages)
 		if opts.Pool != "default" {
 			opts.PoolDir = opts.Paths.Host(paths.LibvirtPools + opts.Pool)
 		}
 	}
-	if opts.Accelerator == "" {
-		opts.Accelerator = AcceleratorAuto
-	}
-	if opts.StartTimeout == 0 {
-		opts.StartTimeout = 2 * time.Minute
-	}
-	if opts.CapabilitiesTimeout == 0 {
-		opts.CapabilitiesTimeout = 15 * time.Minute
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Accelerator = cmp.Or(opts.Accelerator, AcceleratorAuto)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, 2*time.Minute)
+	opts.CapabilitiesTimeout = cmp.Or(opts.CapabilitiesTimeout, 15*time.Minute)
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	return &Initialiser{opts: opts, log: opts.Logger}
 }
 
@@ -94,7 +88,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	have, err := observe(ctx, i.opts.Socket, i.opts.Pool)
 	if err != nil {
 		i.log.Debug("libvirt does not answer.", "error", err)
-		return false, "libvirt " + initialisers.NotAnswering + "; start it: systemctl start libvirtd"
+		return false, silent + "; " + startLibvirt
 	}
 	if why := have.lacks(i.opts.Pool, i.networkOnce()); why != "" {
 		return false, why
@@ -103,6 +97,23 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 		return false, "the accelerator of guests has not been tested yet"
 	}
 	return true, ""
+}
+
+// The message and the remedy if libvirt does not answer.
+const (
+	silent       = "libvirt does not answer"
+	startLibvirt = "start it: systemctl start libvirtd"
+)
+
+// Silent implements initialisers.Pinger.
+func (i *Initialiser) Silent(ctx context.Context) (message, mend string) {
+	if i.opts.Packages.Unfinished() || i.lacksPrograms() != "" {
+		return "", ""
+	}
+	if _, err := observe(ctx, i.opts.Socket, i.opts.Pool); err != nil {
+		return silent, startLibvirt
+	}
+	return "", ""
 }
 
 // Initialise implements initialisers.Initialiser.
@@ -134,8 +145,9 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	return i.prove(ctx, progress)
 }
 
-// lacksPrograms names a missing program: the daemon, the emulator, or the tool
-// that makes disks. It returns "" if all exist.
+// lacksPrograms returns a text that names a missing program, or "" if all
+// exist. The programs are the daemon, the emulator and the tool that makes
+// disks.
 func (i *Initialiser) lacksPrograms() string {
 	for _, program := range []string{paths.Libvirtd, emulator(), paths.QemuImg} {
 		if _, err := os.Stat(i.opts.Paths.Host(program)); err != nil {
@@ -151,21 +163,17 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 	if !unfinished && i.lacksPrograms() == "" {
 		return nil // already installed, by whatever means
 	}
-	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
-	if err != nil {
-		return err
-	}
-	set, err := packages.On(release, "kvm")
+	names, err := i.packageNames()
 	if err != nil {
 		return err
 	}
 	progress("installing libvirt and QEMU")
-	// A newly installed libvirt gets its network started, even if an earlier
-	// libvirt had its network stopped by the administrator.
+	// Start the network of a newly installed libvirt, even if the administrator
+	// had stopped the network of an earlier libvirt.
 	if err := os.Remove(i.opts.Paths.NetworkMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot forget that libvirt's network was set up: %w", err)
 	}
-	if err := i.opts.Packages.Install(ctx, set.Names, set.Options, progress); err != nil {
+	if err := i.opts.Packages.Install(ctx, names, progress); err != nil {
 		return err
 	}
 	if why := i.lacksPrograms(); why != "" {

@@ -15,7 +15,6 @@ import (
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/run/runtest"
-	"hostler/packaging"
 )
 
 // packages is a package manager with a given result.
@@ -23,12 +22,18 @@ type packages struct {
 	unfinished bool
 	installed  func() // runs when Install succeeds
 	err        error
-	names      []string
+	// unavailable are the packages that no repository offers.
+	unavailable []string
+	names       []string
 }
 
 func (p *packages) Missing([]string) ([]string, error) { return nil, nil }
 func (p *packages) Unfinished() bool                   { return p.unfinished }
-func (p *packages) Install(_ context.Context, names []string, _ packaging.Options, progress func(string)) error {
+func (p *packages) Unavailable(context.Context, []string) ([]string, error) {
+	return p.unavailable, nil
+}
+
+func (p *packages) Install(_ context.Context, names []string, progress func(string)) error {
 	p.names = append(p.names, names...)
 	progress("downloading " + names[0])
 	if p.err != nil {
@@ -349,5 +354,23 @@ func TestCapabilitiesAreAskedOnce(t *testing.T) {
 	asked := h.libvirt.asked
 	if err := initialise(); err != nil || h.libvirt.asked != asked {
 		t.Errorf("the next time: %v, asked %d times", err, h.libvirt.asked-asked)
+	}
+}
+
+// A libvirt that is installed and does not answer is silent; a host without it
+// is not.
+func TestSilentLibvirt(t *testing.T) {
+	h := newHost(t)
+	if message, mend := kvm.New(h.opts).Silent(t.Context()); message+mend != "" {
+		t.Errorf("without libvirt: %q, %q", message, mend)
+	}
+	h.programs()
+	message, mend := kvm.New(h.opts).Silent(t.Context())
+	if _, why := h.satisfied(); message != "libvirt does not answer" || why != message+"; "+mend {
+		t.Errorf("%q, %q; not satisfied: %s", message, mend, why)
+	}
+	h.libvirt.listen()
+	if message, mend := kvm.New(h.opts).Silent(t.Context()); message+mend != "" {
+		t.Errorf("with libvirt: %q, %q", message, mend)
 	}
 }

@@ -4,20 +4,22 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hostler/internal/paths"
+	"hostler/packaging"
 )
 
-// spaceLeast is the disk space, in bytes, for libvirt, QEMU, a single guest and
-// its image.
+// spaceLeast is the least free disk space, in bytes. It is enough for libvirt,
+// QEMU, a single guest and its image.
 const spaceLeast = 3 << 30
 
 // Supported implements initialisers.Initialiser. Every host of a known
-// architecture can run guests, if slowly. Initialise tries KVM; Accelerator
-// reports the result.
+// architecture can run guests, although slowly without KVM. Initialise tests
+// KVM, and Guests reports the result.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	var problems []string
 	if os.Geteuid() != 0 {
@@ -34,8 +36,16 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/net/tun")); err != nil {
 		problems = append(problems, "there is no /dev/net/tun, which guests need for networks: load the kernel module tun")
 	}
+	if r, err := packaging.ReadRelease(i.opts.Paths.OSRelease()); err == nil && r.ID == packaging.Ubuntu && r.Version == "22.04" {
+		problems = append(problems, "polkit of Ubuntu 22.04 (0.105) does not read the rule that lets hostler's provisioner use libvirt: upgrade the host to Ubuntu 24.04")
+	}
+	if i.lacksPrograms() != "" {
+		if err := i.obtainable(ctx); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
 	if i.answers(ctx) != nil {
-		dir := existing(i.opts.PoolDir)
+		dir := paths.Existing(i.opts.PoolDir)
 		var fs unix.Statfs_t
 		if err := unix.Statfs(dir, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < spaceLeast {
 			problems = append(problems, fmt.Sprintf("%s has %d MiB free: free %d MiB", dir, fs.Bavail*uint64(fs.Bsize)>>20, spaceLeast>>20))
@@ -44,7 +54,8 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	return len(problems) == 0, strings.Join(problems, "; ")
 }
 
-// Guests implements initialisers.Describer: how is empty while it is unknown.
+// Guests implements initialisers.Describer. Until Initialise has tested KVM in
+// this boot, it returns "".
 func (i *Initialiser) Guests() (how, mend string) {
 	o, err := ReadOutcome(i.opts.Paths)
 	switch {
@@ -54,15 +65,4 @@ func (i *Initialiser) Guests() (how, mend string) {
 		return "guests run under KVM: a kernel was booted to prove it", ""
 	}
 	return "guests run without KVM, some ten times slower: " + o.Reason, "give the host hardware virtualisation (/dev/kvm)"
-}
-
-// existing returns path or its nearest existing parent folder.
-func existing(path string) string {
-	for path != "/" {
-		if _, err := os.Stat(path); err == nil {
-			break
-		}
-		path = filepath.Dir(path)
-	}
-	return path
 }

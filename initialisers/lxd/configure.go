@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -17,26 +18,26 @@ import (
 	"hostler/internal/lxd/rest"
 )
 
-// These time limits cover all requests of an observation and of the
-// configuration; no request has a limit of its own.
+// lookTimeout covers all requests of one observation, and configureTimeout all
+// requests of one configuration.
 const (
 	lookTimeout      = 15 * time.Second
 	configureTimeout = 5 * time.Minute
 )
 
-// connect returns a client for a single operation.
-func connect(ctx context.Context, socket string) *rest.Client {
-	return rest.Open(ctx, socket, lookTimeout, 0)
+// connect returns a client for LXD's socket. Its requests end with ctx.
+func (i *Initialiser) connect(ctx context.Context, socket string) *rest.Client {
+	return rest.Open(ctx, i.opts.Dialect.Name, socket, lookTimeout, 0)
 }
 
-// observe reads the parts of LXD that the first configuration depends on; it
+// observe reads the parts of LXD's configuration on which plan() depends. It
 // changes nothing.
-func observe(ctx context.Context, socket string) (seen, error) {
+func (i *Initialiser) observe(ctx context.Context, socket string) (seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	have, err := look(connect(ctx, socket))
+	have, err := look(i.connect(ctx, socket))
 	if err != nil {
-		return seen{}, fault.New(fault.Transient, "cannot read LXD's configuration: %w", err)
+		return seen{}, fault.New(fault.Transient, "cannot read %s's configuration: %w", i.opts.Dialect.Name, err)
 	}
 	return have, nil
 }
@@ -70,7 +71,7 @@ func look(server *rest.Client) (seen, error) {
 			managed: n.Managed, kind: n.Type, address: n.Config["ipv4.address"], mtu: mtu, ours: n.Description == bridgeDescription,
 		}
 	}
-	for _, name := range []string{"default", Profile} { // the later profile wins, as in LXD
+	for _, name := range []string{"default", Profile} { // a device of the later profile wins, as in LXD
 		var profile api.Profile
 		_, err := server.Get(profilePath(name), &profile)
 		if name == Profile && api.StatusErrorCheck(err, http.StatusNotFound) {
@@ -88,21 +89,22 @@ func look(server *rest.Client) (seen, error) {
 	return have, nil
 }
 
-// configure creates the pool, bridge and profile that LXD lacks.
+// configure creates the pool, bridge and profile that LXD lacks, and sets the
+// MTU of hostler's bridge.
 func (i *Initialiser) configure(ctx context.Context, socket string, progress func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
-	server := connect(ctx, socket)
+	server := i.connect(ctx, socket)
 	have, err := look(server)
 	if err != nil {
-		return fault.New(fault.Transient, "cannot read LXD's configuration: %w", err)
+		return fault.New(fault.Transient, "cannot read %s's configuration: %w", i.opts.Dialect.Name, err)
 	}
 	todo, err := i.plan(have)
 	if err != nil {
 		return err
 	}
 	if todo.pool != "" {
-		if err := i.createPool(server, have.drivers, todo.pool, progress); err != nil {
+		if err := i.createPool(server, filepath.Dir(socket), have.drivers, todo.pool, progress); err != nil {
 			return err
 		}
 	}
@@ -117,13 +119,16 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 		}
 	}
 	if len(todo.devices) > 0 {
-		progress("creating LXD's profile " + Profile)
-		return completeProfile(server, todo.devices)
+		progress("creating " + i.opts.Dialect.Name + "'s profile " + Profile)
+		if err := completeProfile(server, todo.devices); err != nil {
+			return fault.New(fault.Transient, "cannot create %s's profile %s: %w", i.opts.Dialect.Name, Profile, err)
+		}
 	}
 	return nil
 }
 
-// plan reads the host's network only if a bridge must be made.
+// plan returns the planned changes. It reads the host's network only if a
+// bridge must be made.
 func (i *Initialiser) plan(have seen) (steps, error) {
 	todo, err := plan(have, i.wanted(), hostNetwork{})
 	if err != nil || todo.network == "" {
@@ -137,15 +142,16 @@ func (i *Initialiser) plan(have seen) (steps, error) {
 }
 
 // createPool makes a btrfs pool in a sparse file, see
-// docs/decisions/0002-lxd-storage-pool.md. If that fails, it makes a plain
-// folder instead, and reports the reason as progress and in the log.
-func (i *Initialiser) createPool(server *rest.Client, drivers []string, name string, progress func(string)) error {
+// docs/decisions/0002-lxd-storage-pool.md. If that fails, it makes a pool in a
+// plain folder instead, and reports the reason as progress and in the log. dir
+// is the daemon's folder.
+func (i *Initialiser) createPool(server *rest.Client, dir string, drivers []string, name string, progress func(string)) error {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(i.dir(), &fs); err != nil {
-		return fmt.Errorf("cannot create storage pool %s: %s: %w", name, i.dir(), err)
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("cannot create storage pool %s: %s: %w", name, dir, err)
 	}
 	size := poolSize(fs.Bavail * uint64(fs.Bsize))
-	reason := "LXD finds no btrfs tools on this host"
+	reason := i.opts.Dialect.Name + " finds no btrfs tools on this host"
 	if slices.Contains(drivers, "btrfs") {
 		progress(fmt.Sprintf("creating storage pool %s (btrfs, up to %d GiB)", name, size/gib))
 		err := server.Send(http.MethodPost, "/1.0/storage-pools", api.StoragePoolsPost{
@@ -189,8 +195,8 @@ func (i *Initialiser) createBridge(server *rest.Client, name, address string, pr
 	return nil
 }
 
-// setMTU changes the MTU of a bridge that hostler made. LXD applies it at once;
-// guests get it at their next start.
+// setMTU changes the MTU of a bridge that hostler made. LXD applies the MTU at
+// once. Guests get it at their next start.
 func setMTU(server *rest.Client, name string, mtu int, progress func(string)) error {
 	progress(fmt.Sprintf("setting the MTU of bridge %s to %d", name, mtu))
 	var n api.Network
@@ -210,9 +216,9 @@ func setMTU(server *rest.Client, name string, mtu int, progress func(string)) er
 	return nil
 }
 
-// Profile is the name of the profile that hostler's machines have after the
-// default profile. It exists if the default profile lacks a root disk or a NIC,
-// and provides these.
+// Profile is the name of the profile that hostler's machines get after the
+// default profile. hostler creates it if the default profile lacks a root disk
+// or a NIC, so that it provides what is lacking.
 const Profile = "hostler"
 
 // keyProfile marks Profile as made by this package.
@@ -236,16 +242,13 @@ func completeProfile(server *rest.Client, devices map[string]deviceConfig) error
 		maps.Copy(put.Devices, devices)
 		err = server.Send(http.MethodPut, profilePath(Profile), put, etag)
 	}
-	if err != nil {
-		return fault.New(fault.Transient, "cannot create LXD's profile %s: %w", Profile, err)
-	}
-	return nil
+	return err
 }
 
 func profilePath(name string) string { return "/1.0/profiles/" + url.PathEscape(name) }
 
-// exists reports, after a failed create, whether the object below the path
-// exists: another process made it at the same moment, or the answer was lost.
+// exists reports, after a failed create, whether the object exists nonetheless,
+// because another process made it at the same moment or the answer was lost.
 func exists(server *rest.Client, path, name string) bool {
 	var found struct{}
 	_, err := server.Get(path+url.PathEscape(name), &found)

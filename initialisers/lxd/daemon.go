@@ -14,22 +14,21 @@ import (
 
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
-	"hostler/internal/paths"
 	"hostler/internal/run"
 )
 
 const (
-	// pingTimeout bounds one request to the daemon. The request starts a
-	// socket-activated daemon, which may need longer; a later request is then
-	// answered.
+	// pingTimeout bounds one request to the daemon. If the request starts a
+	// socket-activated daemon, the daemon may need longer, so that only a later
+	// request is answered.
 	pingTimeout = 5 * time.Second
 	pingEvery   = 200 * time.Millisecond
 	// sayEvery is the minimum time between progress messages while waiting.
 	sayEvery = 5 * time.Second
 )
 
-// ping asks the daemon at socket for its version. LXD answers 503 while it is
-// starting.
+// ping returns nil if the daemon at socket answers. While LXD is starting, it
+// answers 503, which is an error.
 func ping(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -62,20 +61,22 @@ func listening(ctx context.Context, socket string) bool {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
-		// A full backlog also means that a process listens.
+		// These errors mean that the socket's backlog is full, so a process
+		// listens.
 		return errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 	}
 	_ = conn.Close()
 	return true
 }
 
-// start returns the socket of an answering daemon, and starts LXD if necessary.
+// start starts LXD if it does not answer, and returns the socket of the
+// answering daemon.
 func (i *Initialiser) start(ctx context.Context, progress func(string)) (string, error) {
 	socket := i.socket()
 	if socket != "" && ping(ctx, socket) == nil {
 		return socket, failpoint.Hit(failpoint.InitWaitDaemon)
 	}
-	progress("starting LXD")
+	progress("starting " + i.opts.Dialect.Name)
 	lives, err := i.startDaemon(ctx, socket)
 	if err != nil {
 		return "", err
@@ -86,9 +87,10 @@ func (i *Initialiser) start(ctx context.Context, progress func(string)) (string,
 	return i.waitReady(ctx, lives, progress)
 }
 
-// startDaemon starts LXD unless a daemon already exists, even if that is slow
-// or stopped, since two daemons would conflict. The returned function fails
-// once it is certain that LXD will not answer.
+// startDaemon starts LXD unless a daemon already runs. It starts no second
+// daemon even if the first is slow or suspended, because two daemons would
+// conflict. The returned function returns an error once it is certain that LXD
+// will not answer.
 func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() error, error) {
 	unknown := func() error { return nil }
 	switch {
@@ -105,18 +107,19 @@ func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() er
 	return i.startDirectly(ctx)
 }
 
-// startable reports whether hostler may start the daemon behind a silent
-// socket: it may not start the snap's daemon.
+// startable reports whether hostler is permitted to start the daemon of a
+// socket directly as a process. The snap's daemon must not be started without
+// snapd.
 func (i *Initialiser) startable(socket string) bool {
 	return filepath.Dir(socket) == i.dir()
 }
 
-// dir returns LXD's folder if hostler starts LXD.
+// dir returns the state folder of an LXD that hostler starts.
 func (i *Initialiser) dir() string {
-	if i.opts.LXDDir != "" {
-		return i.opts.LXDDir
+	if i.opts.Dir != "" {
+		return i.opts.Dir
 	}
-	return i.opts.Paths.Host(paths.DebianLXDDir)
+	return i.opts.Paths.Host(i.opts.Dialect.folder)
 }
 
 // startDirectly starts the daemon without systemd, as a process that outlives
@@ -124,29 +127,29 @@ func (i *Initialiser) dir() string {
 func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
 	log := i.logFile()
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-		return nil, fmt.Errorf("cannot start LXD: %w", err)
+		return nil, fmt.Errorf("cannot start %s: %w", i.opts.Dialect.Name, err)
 	}
 	i.forgetProcesses(i.dir())
-	c := run.Command{Path: paths.LXD, Args: []string{"--group", i.opts.Group}, Detach: log}
-	if i.opts.LXDDir != "" {
-		if err := os.MkdirAll(i.opts.LXDDir, 0o711); err != nil {
-			return nil, fmt.Errorf("cannot start LXD: %w", err)
+	c := run.Command{Path: i.opts.Dialect.Program, Args: []string{"--group", i.opts.Group}, Detach: log}
+	if i.opts.Dir != "" {
+		if err := os.MkdirAll(i.opts.Dir, 0o711); err != nil {
+			return nil, fmt.Errorf("cannot start %s: %w", i.opts.Dialect.Name, err)
 		}
-		c.Env = []string{"LXD_DIR=" + i.opts.LXDDir}
+		c.Env = []string{i.opts.Dialect.Variable + "=" + i.opts.Dir}
 	}
 	result, err := i.opts.Runner.Run(ctx, c)
 	if err != nil {
-		return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
+		return nil, fault.New(fault.Transient, "cannot start %s: %w", i.opts.Dialect.Name, err)
 	}
-	i.log.Info("LXD started", "pid", result.PID, "log", log)
+	i.log.Info("The daemon started.", "pid", result.PID, "log", log)
 	return alive(result.PID, log), nil
 }
 
 func (i *Initialiser) logFile() string {
-	if i.opts.LXDDir != "" {
-		return filepath.Join(i.opts.LXDDir, "logs", "lxd.log")
+	if i.opts.Dir != "" {
+		return filepath.Join(i.opts.Dir, "logs", filepath.Base(i.opts.Dialect.log))
 	}
-	return i.opts.Paths.Host(paths.DebianLXDLog)
+	return i.opts.Paths.Host(i.opts.Dialect.log)
 }
 
 // waitReady returns the socket once the daemon answers. lives returns an error
@@ -162,17 +165,17 @@ func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progres
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return "", fmt.Errorf("cannot wait for LXD: %w", err)
+			return "", fmt.Errorf("cannot wait for %s: %w", i.opts.Dialect.Name, err)
 		}
 		waited := time.Since(start)
 		if waited >= i.opts.StartTimeout {
-			return "", fault.New(fault.Transient, "cannot start LXD: no answer within %s: %w", i.opts.StartTimeout, last)
+			return "", fault.New(fault.Transient, "cannot start %s: no answer within %s: %w", i.opts.Dialect.Name, i.opts.StartTimeout, last)
 		}
 		if time.Since(reported) >= every {
 			if err := lives(); err != nil {
-				return "", fault.New(fault.Transient, "cannot start LXD: %w", err)
+				return "", fault.New(fault.Transient, "cannot start %s: %w", i.opts.Dialect.Name, err)
 			}
-			progress(fmt.Sprintf("waiting for LXD to answer for %ds", int(waited.Seconds())))
+			progress(fmt.Sprintf("waiting for %s to answer for %ds", i.opts.Dialect.Name, int(waited.Seconds())))
 			reported = time.Now()
 		}
 		timer := time.NewTimer(pingEvery)

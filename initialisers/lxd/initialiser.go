@@ -1,12 +1,12 @@
-// Package lxd makes a host able to run LXD containers: packages, daemon, first
-// configuration and kernel limits. It uses an existing LXD as it is, from any
-// kind of installation.
+// Package lxd prepares a host for containers of LXD or Incus. It installs
+// packages, starts the daemon, makes the first configuration and raises kernel
+// limits. It uses an existing daemon, however that was installed. "LXD" in the
+// comments means either daemon; Dialect holds their differences.
 package lxd
 
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -24,37 +24,39 @@ const (
 	// NetworkLocal gives machines without a declared network a NIC on a bridge
 	// of LXD, if the default profile gives them none.
 	NetworkLocal = "local"
-	// NetworkProvider leaves LXD's networks alone: guests use declared
+	// NetworkProvider makes and changes no network of LXD. Guests use declared
 	// networks.
 	NetworkProvider = "provider"
 )
 
-// owner is the owner of this package's kernel parameters in package sysctl.
-const owner = "lxd"
-
 // Options configures the initialiser.
 type Options struct {
+	// Dialect is LXD or Incus; empty means LXD.
+	Dialect  Dialect
 	Runner   run.Runner
 	Packages packaging.Manager
 	Sysctl   Limits
 	Paths    paths.Paths
-	// LXDDir is the value of LXD_DIR; if it is empty, the initialiser looks for
-	// the socket in the packages' usual places.
-	LXDDir string
-	// Group may use the socket of a daemon that is started directly, without a
-	// systemd unit; empty means Debian's "lxd".
+	// Dir is the daemon's state folder, as in the variable LXD_DIR. If it is
+	// empty, the initialiser looks for the socket in the usual places.
+	Dir string
+	// Group is the group that has access to the socket of a daemon that hostler
+	// starts directly, without a systemd unit. Empty means the group in
+	// Debian's package.
 	Group string
 	// Pool is the wanted storage pool; empty means "default".
 	Pool string
-	// MTU is the bridge's MTU in bytes; 0 leaves LXD's default.
+	// MTU is the MTU in bytes of a bridge that hostler makes; 0 means LXD's
+	// default.
 	MTU int
-	// NetworkMethod is NetworkLocal (also when empty) or NetworkProvider.
+	// NetworkMethod is NetworkLocal or NetworkProvider; empty means
+	// NetworkLocal.
 	NetworkMethod string
-	// Notice shows a text in the host's status; an empty text removes it.
-	// Notice may be nil.
+	// Notice shows a text in the host's status under a key. An empty text
+	// removes the notice. The function may be nil.
 	Notice func(key, text string)
 	Logger *slog.Logger
-	// StartTimeout bounds the wait for a started daemon; 0 is 5 minutes.
+	// StartTimeout bounds the wait for a started daemon; 0 means 5 minutes.
 	StartTimeout time.Duration
 }
 
@@ -71,15 +73,22 @@ type Initialiser struct {
 	log  *slog.Logger
 }
 
-var _ initialisers.Initialiser = (*Initialiser)(nil)
+var (
+	_ initialisers.Initialiser = (*Initialiser)(nil)
+	_ initialisers.Pinger      = (*Initialiser)(nil)
+	_ initialisers.Adviser     = (*Initialiser)(nil)
+)
 
 // New returns an initialiser without doing anything on the host.
 func New(opts Options) *Initialiser {
+	if opts.Dialect.Name == "" {
+		opts.Dialect = LXD
+	}
 	if opts.Pool == "" {
 		opts.Pool = "default"
 	}
 	if opts.Group == "" {
-		opts.Group = "lxd"
+		opts.Group = opts.Dialect.group
 	}
 	if opts.NetworkMethod == "" {
 		opts.NetworkMethod = NetworkLocal
@@ -100,31 +109,43 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	}
 	socket := i.socket()
 	if socket == "" {
-		why := "LXD is not there; it is installed"
+		why := i.opts.Dialect.Name + " is not there; it is installed"
 		if steps, err := i.plan(seen{}); err == nil {
 			why += " and gets " + steps.String()
 		}
 		return false, why
 	}
-	if err := ping(ctx, socket); err != nil {
-		i.log.Debug("LXD does not answer.", "error", err)
-		return false, "LXD " + initialisers.NotAnswering + "; start it: systemctl start lxd"
+	if message, mend := i.Silent(ctx); message != "" {
+		return false, message + "; " + mend
 	}
-	have, err := observe(ctx, socket)
+	have, err := i.observe(ctx, socket)
 	if err != nil {
 		return false, err.Error()
 	}
-	i.opts.Notice("MTU of LXD's bridge", mtuNotice(have, i.wanted()))
-	i.opts.Notice(RootDiskNotice, rootDiskNotice(have, i.wanted()))
+	i.opts.Notice("MTU of "+i.opts.Dialect.Name+"'s bridge", mtuNotice(have, i.wanted()))
+	i.opts.Notice(i.opts.Dialect.RootDiskNotice(), rootDiskNotice(have, i.wanted()))
 	steps, err := i.plan(have)
 	if err != nil {
 		return false, err.Error()
 	}
 	ok, why := i.opts.Sysctl.Satisfied(limits)
 	if lacks := steps.String(); lacks != "" {
-		return false, strings.TrimSuffix("LXD gets "+lacks+"; "+why, "; ")
+		return false, strings.TrimSuffix(i.opts.Dialect.Name+" gets "+lacks+"; "+why, "; ")
 	}
 	return ok, why
+}
+
+// Silent implements initialisers.Pinger.
+func (i *Initialiser) Silent(ctx context.Context) (message, mend string) {
+	socket := i.socket()
+	if socket == "" || i.opts.Packages.Unfinished() {
+		return "", ""
+	}
+	if err := ping(ctx, socket); err != nil {
+		i.log.Debug("The daemon does not answer.", "error", err)
+		return i.opts.Dialect.Name + " does not answer", "start it: systemctl start " + i.service()
+	}
+	return "", ""
 }
 
 // Initialise implements initialisers.Initialiser.
@@ -151,46 +172,33 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	return i.raiseLimits(ctx, progress)
 }
 
-// socket returns the path of LXD's socket, which may be silent, or "" if there
-// is none.
-func (i *Initialiser) socket() string { return i.opts.Paths.FindLXDSocket(i.opts.LXDDir) }
+// socket returns the path of LXD's socket, or "" if there is none. A daemon
+// need not answer at the socket.
+func (i *Initialiser) socket() string { return i.opts.Dialect.FindSocket(i.opts.Paths, i.opts.Dir) }
 
 // install installs LXD if the host has none.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
 	unfinished := i.opts.Packages.Unfinished()
 	if !unfinished {
 		if socket := i.socket(); socket != "" && ping(ctx, socket) == nil {
-			return nil // any kind of installation is fine
+			return nil // LXD answers, however it was installed
 		}
 	}
-	set, err := i.packageSet()
+	names, own, err := i.packageNames(ctx)
 	if err != nil {
 		if i.programExists() {
-			return nil // installed by hand on a release without known packages
+			return nil // LXD was installed by hand on a release without known packages
 		}
 		return err
 	}
-	missing, err := i.opts.Packages.Missing(set.Names)
+	missing, err := i.opts.Packages.Missing(names)
 	if err != nil {
 		return err
 	}
-	otherwise := slices.Contains(missing, "lxd") && i.programExists() // dpkg does not know the installed program
+	otherwise := slices.Contains(missing, own) && i.programExists() // dpkg does not know the installed program
 	if !unfinished && (len(missing) == 0 || otherwise) {
 		return nil
 	}
-	progress("installing LXD")
-	return i.opts.Packages.Install(ctx, set.Names, set.Options, progress)
-}
-
-func (i *Initialiser) packageSet() (packaging.Set, error) {
-	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
-	if err != nil {
-		return packaging.Set{}, err
-	}
-	return packagesOn(release)
-}
-
-func (i *Initialiser) programExists() bool {
-	_, err := os.Stat(i.opts.Paths.Host(paths.LXD))
-	return err == nil
+	progress("installing " + i.opts.Dialect.Name)
+	return i.opts.Packages.Install(ctx, names, progress)
 }

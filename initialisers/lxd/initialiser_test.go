@@ -2,6 +2,7 @@ package lxd_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -19,7 +20,6 @@ import (
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/run/runtest"
-	"hostler/packaging"
 	"hostler/sysctl"
 )
 
@@ -29,13 +29,27 @@ type packages struct {
 	unfinished bool
 	installed  func() // runs when Install succeeds
 	err        error
-	calls      int
+	// unavailable are the packages that no repository offers.
+	unavailable  []string
+	names        []string // of the last installation
+	calls, asked int
 }
 
-func (p *packages) Missing([]string) ([]string, error) { return p.missing, nil }
-func (p *packages) Unfinished() bool                   { return p.unfinished }
-func (p *packages) Install(_ context.Context, names []string, _ packaging.Options, progress func(string)) error {
+func (p *packages) Missing(names []string) ([]string, error) { return among(names, p.missing), nil }
+func (p *packages) Unfinished() bool                         { return p.unfinished }
+func (p *packages) Unavailable(_ context.Context, names []string) ([]string, error) {
+	p.asked++
+	return among(names, p.unavailable), nil
+}
+
+// among returns the names that the list has.
+func among(names, list []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(list, name) })
+}
+
+func (p *packages) Install(_ context.Context, names []string, progress func(string)) error {
 	p.calls++
+	p.names = names
 	progress("downloading " + names[0])
 	if p.err != nil {
 		p.unfinished = true
@@ -80,7 +94,7 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{t: t, p: paths.New(t.TempDir(), "", "", ""), run: runtest.NewFake(), pkgs: &packages{}, kernel: &kernel{}, lxd: newFakeLXD(t)}
-	for name, text := range map[string]string{"/etc/os-release": "ID=debian\nVERSION_ID=\"12\"\n", "/proc/net/route": "", paths.DebianLXDDir + "/x": ""} {
+	for name, text := range map[string]string{"/etc/os-release": "ID=debian\nVERSION_ID=\"12\"\n", "/proc/net/route": ""} {
 		file := h.p.Host(name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -257,6 +271,36 @@ func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 	}
 }
 
+// A snap that is stopped is started by its own unit and gets no packages.
+func TestStoppedSnapIsStarted(t *testing.T) {
+	h := newHost(t)
+	h.pkgs.missing = []string{"lxd"}
+	for name, text := range map[string]string{"/etc/os-release": "ID=ubuntu\nVERSION_ID=24.04\n", paths.SnapLXD: ""} {
+		file := h.p.Host(name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(h.p.SystemdRunning(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.run.Handle("systemctl", func(_ context.Context, c run.Command) (run.Result, error) {
+		if slices.Contains(c.Args, "start") {
+			h.lxd.listen(h.p.Host("/var/snap/lxd/common/lxd"))
+		}
+		return run.Result{}, nil
+	})
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.programs(); h.pkgs.calls != 0 || !slices.Equal(got, []string{"systemctl start --no-block snap.lxd.daemon.service"}) {
+		t.Errorf("%d installations, ran %q", h.pkgs.calls, got)
+	}
+}
+
 // Kernel limits that are too low are listed beside the steps in LXD.
 func TestAllStepsAreNamed(t *testing.T) {
 	h := newHost(t)
@@ -336,8 +380,49 @@ func TestFailingPackageThenRetry(t *testing.T) {
 	}
 }
 
+// Ubuntu 24.04 has all of Incus's daemon in the package incus. Elsewhere this
+// package also installs QEMU, so hostler takes it only if there is no
+// incus-base.
+func TestIncusBeforeItsPackageWasSplit(t *testing.T) {
+	both := []string{"incus-base", "incus"}
+	for name, c := range map[string]struct {
+		missing, unavailable []string
+		want                 string
+	}{
+		"old repository": {both, both[:1], "incus"},
+		"both offered":   {both, nil, "incus-base"},
+		"none offered":   {both, both, "incus-base"},
+		"old installed":  {append([]string{"nftables"}, both[:1]...), both[:1], "incus"},
+	} {
+		h := newHost(t)
+		h.opts.Dialect = lxd.Incus
+		h.pkgs.missing, h.pkgs.unavailable = c.missing, c.unavailable
+		h.pkgs.err = errors.New("enough")
+		if err := h.initialise(); err == nil || h.pkgs.calls != 1 {
+			t.Errorf("%s: %v, %d installations", name, err, h.pkgs.calls)
+		}
+		if got := among(both, h.pkgs.names); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s: installs %v, want %s", name, h.pkgs.names, c.want)
+		}
+		_, why := lxd.New(h.opts).Supported(t.Context())
+		if refused := strings.Contains(why, "no repository of this host offers incus-base;"); refused != (name == "none offered") {
+			t.Errorf("%s: %s", name, why)
+		}
+	}
+}
+
 func TestUnknownReleaseNeedsOperator(t *testing.T) {
 	h := newHost(t)
+	h.pkgs.missing = []string{"incus-base", "incus"}
+	h.pkgs.unavailable = []string{"incus-base", "incus"}
+	incus := h.opts
+	incus.Dialect = lxd.Incus
+	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=debian\nVERSION_ID=12\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if ok, why := lxd.New(incus).Supported(t.Context()); ok || !strings.Contains(why, "no repository of this host offers incus-base; add Debian's backports by `echo deb http://deb.debian.org/debian bookworm-backports main >/etc/apt/") {
+		t.Errorf("Incus without backports: %v, %q", ok, why)
+	}
 	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=plan9\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -393,13 +478,13 @@ func TestPoolWithoutLimitsIsReported(t *testing.T) {
 	}
 	notices := map[string]string{}
 	h.opts.Notice = func(key, text string) { notices[key] = text }
-	if ok, why := h.satisfied(); !ok || notices[lxd.RootDiskNotice] != "" {
+	if ok, why := h.satisfied(); !ok || notices[lxd.LXD.RootDiskNotice()] != "" {
 		t.Errorf("satisfied %v, %s, notices %q", ok, why, notices)
 	}
 	pool := h.lxd.pools["default"]
 	pool.Driver = "dir"
 	h.lxd.pools["default"] = pool
-	if ok, why := h.satisfied(); !ok || !strings.Contains(notices[lxd.RootDiskNotice], "does not enforce root-disk") {
+	if ok, why := h.satisfied(); !ok || !strings.Contains(notices[lxd.LXD.RootDiskNotice()], "does not enforce root-disk") {
 		t.Errorf("satisfied %v, %s, notices %q", ok, why, notices)
 	}
 }
@@ -418,6 +503,32 @@ func TestReleaseWithoutLXDIsNotSupported(t *testing.T) {
 		if want == "" && strings.Contains(why, "install") || !strings.Contains(why, want) {
 			t.Errorf("%s: %q", release, why)
 		}
+	}
+	h.pkgs.unavailable = []string{"lxd"}
+	for release, want := range map[string]string{
+		"ID=debian\n":                   "no repository of this host offers lxd; add one, or declare the machines with `type: incus`",
+		"ID=ubuntu\nVERSION_ID=26.04\n": "run `snap install lxd`, or declare the machines with `type: incus`",
+	} {
+		if err := os.WriteFile(h.p.OSRelease(), []byte(release), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if ok, why := lxd.New(h.opts).Supported(t.Context()); ok || !strings.Contains(why, want) || strings.Contains(why, "is installed") {
+			t.Errorf("%q without LXD's packages: %v, %q", release, ok, why)
+		}
+		h.pkgs.asked = 0
+		if ok, why := h.satisfied(); ok || h.pkgs.asked != 0 {
+			t.Errorf("%q: satisfied %v, %q, asked apt %d times", release, ok, why, h.pkgs.asked)
+		}
+	}
+	h.pkgs.missing = []string{"incus-base", "incus"}
+	h.pkgs.unavailable = []string{"incus-base", "incus"}
+	incus := h.opts
+	incus.Dialect = lxd.Incus
+	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=debian\nVERSION_ID=12\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if ok, why := lxd.New(incus).Supported(t.Context()); ok || !strings.Contains(why, "no repository of this host offers incus-base; add Debian's backports by `echo deb http://deb.debian.org/debian bookworm-backports main >/etc/apt/") {
+		t.Errorf("Incus without backports: %v, %q", ok, why)
 	}
 	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=plan9\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -447,6 +558,9 @@ func TestDaemonThatNeverAnswers(t *testing.T) {
 func TestHangingDaemonIsNotStartedTwice(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = 50 * time.Millisecond
+	if err := os.MkdirAll(debianDir(h.p), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	listener, err := net.Listen("unix", filepath.Join(debianDir(h.p), "unix.socket"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,16 +27,27 @@ import (
 	"hostler/sysctl"
 )
 
-// private is an LXD with a folder of its own, started by the initialiser.
+// private is an LXD or Incus with a folder of its own, started by the
+// initialiser.
 type private struct {
-	t    *testing.T
-	dir  string
-	root string
-	opts lxd.Options
-	said []string
+	t       *testing.T
+	dialect lxd.Dialect
+	dir     string
+	root    string
+	opts    lxd.Options
+	said    []string
 }
 
+// newPrivate uses LXD, or the daemon that HOSTLER_TEST_DAEMON names.
 func newPrivate(t *testing.T) *private {
+	t.Helper()
+	if lxdtest.Chosen() == lxdtest.Incus {
+		return newPrivateOf(t, lxd.Incus)
+	}
+	return newPrivateOf(t, lxd.LXD)
+}
+
+func newPrivateOf(t *testing.T, dialect lxd.Dialect) *private {
 	t.Helper()
 	hosttest.KeepForwarding(t)
 	dir, err := os.MkdirTemp("/var/lib", "hl") //nolint:usetesting // a socket's path has at most 107 bytes
@@ -45,7 +56,7 @@ func newPrivate(t *testing.T) *private {
 	}
 	// The kernel's limits are global to the machine, so copies in a folder
 	// replace them.
-	h := &private{t: t, dir: dir, root: t.TempDir()}
+	h := &private{t: t, dialect: dialect, dir: dir, root: t.TempDir()}
 	for name, value := range map[string]string{
 		"fs/inotify/max_user_instances": "128", "fs/inotify/max_user_watches": "8192",
 		"kernel/keys/maxkeys": "200", "kernel/keys/maxbytes": "20000",
@@ -67,9 +78,10 @@ func (h *private) build(root string) {
 	state := filepath.Join(root, "state")
 	p := paths.New("", "", state, state)
 	h.opts = lxd.Options{
-		Runner: run.Host{}, Packages: packaging.NewApt(p, run.Host{}, "", log),
+		Dialect: h.dialect,
+		Runner:  run.Host{}, Packages: packaging.NewApt(p, run.Host{}, run.Host{}, "", log),
 		Sysctl: sysctl.New(paths.New(root, "", state, state), log),
-		Paths:  p, LXDDir: h.dir, Group: "root", Logger: log,
+		Paths:  p, Dir: h.dir, Group: "root", Logger: log,
 	}
 }
 
@@ -85,9 +97,9 @@ func writeFile(t *testing.T, path, text string) {
 
 func (h *private) lxc(args ...string) string {
 	h.t.Helper()
-	result, err := run.Host{}.Run(context.WithoutCancel(h.t.Context()), run.Command{Path: "/usr/bin/lxc", Args: args, Env: []string{"LXD_DIR=" + h.dir}, Timeout: time.Minute})
+	result, err := run.Host{}.Run(context.WithoutCancel(h.t.Context()), run.Command{Path: "/usr/bin/" + h.dialect.Command, Args: args, Env: []string{h.dialect.Variable + "=" + h.dir}, Timeout: time.Minute})
 	if err != nil {
-		h.t.Errorf("lxc %v: %v", args, err)
+		h.t.Errorf("%s %v: %v", h.dialect.Command, args, err)
 	}
 	return strings.TrimSpace(string(result.Stdout))
 }
@@ -130,11 +142,14 @@ func (h *private) cleanUp() {
 	for line := range strings.Lines(h.lxc("storage", "list", "-f", "csv")) {
 		h.lxc("storage", "delete", strings.Split(line, ",")[0])
 	}
-	shutDown := run.Command{Path: "/usr/bin/lxd", Args: []string{"shutdown", "--timeout", "30"}, Env: []string{"LXD_DIR=" + h.dir}, Timeout: time.Minute}
+	shutDown := run.Command{Path: h.dialect.Program, Args: []string{"shutdown", "--timeout", "30"}, Env: []string{h.dialect.Variable + "=" + h.dir}, Timeout: time.Minute}
+	if h.dialect.Name == lxd.Incus.Name {
+		shutDown.Path, shutDown.Args = "/usr/bin/incus", append([]string{"admin"}, shutDown.Args...)
+	}
 	if _, err := (run.Host{}).Run(context.Background(), shutDown); err != nil {
 		h.t.Error(err)
 	}
-	for _, mount := range []string{"shmounts", "devlxd"} {
+	for _, mount := range []string{"shmounts", "devlxd", "guestapi"} {
 		_ = syscall.Unmount(filepath.Join(h.dir, mount), syscall.MNT_DETACH)
 	}
 	if err := os.RemoveAll(h.dir); err != nil {
@@ -160,7 +175,13 @@ func (h *private) wantSatisfied(want bool) {
 // C6, C21, C23, L12: from nothing to a configured daemon that outlives its
 // starter; afterwards nothing is left to do.
 func TestInitialiseFromNothing(t *testing.T) {
-	h := newPrivate(t)
+	for _, dialect := range []lxd.Dialect{lxd.LXD, lxd.Incus} {
+		t.Run(dialect.Name, func(t *testing.T) { initialiseFromNothing(t, dialect) })
+	}
+}
+
+func initialiseFromNothing(t *testing.T, dialect lxd.Dialect) {
+	h := newPrivateOf(t, dialect)
 	if ok, why := lxd.New(h.opts).Supported(t.Context()); !ok {
 		t.Fatalf("not supported: %s", why)
 	}
@@ -172,7 +193,7 @@ func TestInitialiseFromNothing(t *testing.T) {
 		t.Errorf("pool: %s", got)
 	}
 	profile := h.lxc("profile", "show", "hostler")
-	for _, want := range []string{"pool: default", "path: /", "name: eth0", "network: lxdbr", "type: nic"} {
+	for _, want := range []string{"pool: default", "path: /", "name: eth0", "network: " + dialect.Type + "br", "type: nic"} {
 		if !strings.Contains(profile, want) {
 			t.Errorf("profile lacks %q: %s", want, profile)
 		}
@@ -197,7 +218,7 @@ func TestInitialiseFromNothing(t *testing.T) {
 	h.kill(pid)
 	h.wantSatisfied(false)
 	h.initialise()
-	if !slices.Equal(h.said, []string{"starting LXD"}) {
+	if !slices.Equal(h.said, []string{"starting " + dialect.Name}) {
 		t.Errorf("after a kill: %q", h.said)
 	}
 	h.wantSatisfied(true)
@@ -257,7 +278,7 @@ func TestStalePIDsEndNoProcess(t *testing.T) {
 func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 	h := newPrivate(t)
 	started, err := run.Host{}.Run(t.Context(), run.Command{
-		Path: paths.LXD, Args: []string{"--group", "root"}, Env: []string{"LXD_DIR=" + h.dir}, Detach: filepath.Join(h.root, "lxd.log"),
+		Path: h.dialect.Program, Args: []string{"--group", "root"}, Env: []string{h.dialect.Variable + "=" + h.dir}, Detach: filepath.Join(h.root, "lxd.log"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +290,7 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 		t.Fatalf("the daemon was not stopped in time: %v", err)
 	}
 	waits := func(s string) {
-		if strings.HasPrefix(s, "waiting for LXD") {
+		if strings.HasPrefix(s, "waiting for "+h.dialect.Name) {
 			_ = syscall.Kill(started.PID, syscall.SIGCONT)
 		}
 	}
@@ -284,15 +305,6 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 // Purging the package removes profile, bridge and pool, but leaves all of them
 // if an instance uses the profile.
 func TestPurgeRemovesUnusedParts(t *testing.T) {
-	script, err := os.ReadFile("../../debian/hostler.postrm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, part, _ := strings.Cut(string(script), "  # What it made in LXD")
-	part, _, found := strings.Cut(part, "  # What machines keep")
-	if !found {
-		t.Fatalf("the script has no part for LXD:\n%s", script)
-	}
 	h := newPrivate(t)
 	h.initialise()
 	h.lxc("network", "create", "theirs0", "ipv4.address=none", "ipv6.address=none")
@@ -305,21 +317,19 @@ func TestPurgeRemovesUnusedParts(t *testing.T) {
 	objects := func() string {
 		return h.lxc("profile", "list", "-f", "csv") + "\n" + h.lxc("network", "list", "-f", "csv") + "\n" + h.lxc("storage", "list", "-f", "csv")
 	}
-	purge := func() string {
+	purged := func() string {
 		t.Helper()
-		c := exec.Command("sh", "-e", "-c", "#"+part)
-		c.Env = append(os.Environ(), "LXD_DIR="+h.dir)
-		if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("the purge: %v: %s", err, out)
-		}
+		// The host's own daemons are not touched.
+		nothing := t.TempDir()
+		purge(t, "LXD_DIR="+nothing, "INCUS_DIR="+nothing, h.dialect.Variable+"="+h.dir)
 		return objects()
 	}
 	before := objects()
-	if after := purge(); after != before {
+	if after := purged(); after != before {
 		t.Errorf("with an instance it leaves %s\nof %s", after, before)
 	}
 	h.lxc("delete", "web")
-	if after := purge(); strings.Contains(after, "hostler") || !strings.Contains(after, "theirs0") {
+	if after := purged(); strings.Contains(after, "hostler") || !strings.Contains(after, "theirs0") {
 		t.Errorf("without instances it leaves %s", after)
 	}
 }

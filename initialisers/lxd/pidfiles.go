@@ -10,9 +10,9 @@ import (
 )
 
 // forgetProcesses removes the pid files of LXD's network processes that no
-// longer run, before LXD starts. LXD 5.0.2 would kill any process that has such
-// a pid now, even itself. Under systemd, the package's tmpfiles.d removes these
-// files when the host boots.
+// longer run. Call it before LXD starts, because LXD 5.0.2 would kill any
+// process that now has such a pid, even LXD itself. Under systemd, the
+// package's tmpfiles.d removes these files when the host boots.
 func (i *Initialiser) forgetProcesses(dir string) {
 	for _, name := range []string{"dnsmasq", "forkdns"} {
 		files, _ := filepath.Glob(filepath.Join(dir, "networks", "*", name+".pid"))
@@ -21,16 +21,16 @@ func (i *Initialiser) forgetProcesses(dir string) {
 				continue
 			}
 			if err := os.Remove(file); err != nil {
-				i.log.Warn("The process number of an earlier LXD cannot be removed.", "file", file, "error", err)
+				i.log.Warn("The process number of an earlier daemon cannot be removed.", "file", file, "error", err)
 				continue
 			}
-			i.log.Info("The process number of an earlier LXD is removed.", "file", file)
+			i.log.Info("The process number of an earlier daemon is removed.", "file", file)
 		}
 	}
 }
 
-// lives reports whether the process of a pid file still serves the file's
-// network: its arguments then contain the network's folder.
+// lives reports whether the process in a pid file still serves the file's
+// network. The arguments of such a process contain the network's folder.
 func (i *Initialiser) lives(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

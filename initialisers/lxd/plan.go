@@ -10,25 +10,26 @@ import (
 	"hostler/internal/fault"
 )
 
-// wanted is the part of Options that plan uses.
+// wanted is the part of Options that plan() uses.
 type wanted struct {
+	dialect       Dialect
 	pool          string
 	mtu           int
 	networkMethod string
 }
 
 func (i *Initialiser) wanted() wanted {
-	return wanted{pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod}
+	return wanted{dialect: i.opts.Dialect, pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod}
 }
 
 // seen is the observed state of LXD.
 type seen struct {
 	pools []string
-	// limitless are the pools in plain folders, without quotas.
+	// limitless are the pools in plain folders, which enforce no size limits.
 	limitless []string
 	drivers   []string                // storage drivers that the daemon knows
-	networks  map[string]network      // by name, managed and others
-	devices   map[string]deviceConfig // of the default profile and, unless taken, Profile
+	networks  map[string]network      // by name, including networks that LXD does not manage
+	devices   map[string]deviceConfig // devices of the default profile and, unless taken is true, of Profile
 	taken     bool                    // Profile exists but hostler did not make it
 	cluster   bool
 }
@@ -37,26 +38,27 @@ type network struct {
 	managed bool
 	kind    string
 	address string // ipv4.address of a managed network
-	mtu     int    // 0: LXD's default
-	ours    bool   // made by this package
+	mtu     int    // 0 means LXD's default
+	ours    bool   // this package made it
 }
 
-// defaultMTU is the MTU of a bridge without a configured MTU.
+// defaultMTU is the MTU, in bytes, of a bridge without a configured MTU.
 const defaultMTU = 1500
 
 type deviceConfig = map[string]string
 
-// steps holds the planned changes, in the order of its fields.
+// steps holds the planned changes. They are made in the order of the fields.
 type steps struct {
-	pool    string // to create
+	pool    string // pool to create
 	network string // bridge to create
-	subnet  string // its address, e.g. 10.1.2.1/24
-	mtuOf   string // hostler's bridge that gets the wanted MTU
+	subnet  string // the new bridge's address, e.g. 10.1.2.1/24
+	mtuOf   string // hostler's bridge that must get the MTU mtu
 	mtu     int
-	devices map[string]deviceConfig // for Profile
+	devices map[string]deviceConfig // devices to add to Profile
 }
 
-// String lists all planned changes of LXD, "" for none.
+// String lists all planned changes for the user. It returns "" if there are
+// none.
 func (s steps) String() string {
 	var parts []string
 	if s.pool != "" {
@@ -79,15 +81,15 @@ func (s steps) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// plan decides which objects LXD lacks for hostler's machines. It touches
-// nothing that affects other instances: the default profile and the server's
-// configuration stay as they are. It uses an existing pool or bridge, and the
+// plan decides which objects LXD lacks for hostler's machines. It changes
+// nothing that affects other instances, so the default profile and the server's
+// configuration stay unchanged. It uses an existing pool or bridge, and the
 // root disk and NIC of the default profile. Profile gets the devices that the
-// default profile lacks; a Profile that hostler did not make is only in the way
-// if a device is lacking.
+// default profile lacks. If a device is lacking and hostler did not make the
+// existing Profile, plan returns fault.NeedsOperator.
 func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 	todo := steps{devices: map[string]deviceConfig{}}
-	pool, err := choosePool(have.pools, want.pool)
+	pool, err := choosePool(have.pools, want)
 	if err != nil {
 		return steps{}, err
 	}
@@ -98,21 +100,22 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 		todo.devices["root"] = deviceConfig{"type": "disk", "path": "/", "pool": pool}
 	}
 	if want.networkMethod == NetworkLocal && !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "nic" }) {
-		bridge, exists := chooseBridge(have.networks, host.links)
+		bridge, exists := chooseBridge(have.networks, host.links, want.dialect.bridge)
 		if !exists {
 			if have.cluster {
-				return steps{}, fault.New(fault.NeedsOperator, "cannot make bridge %s: this LXD is in a cluster; create it by `lxc network create` on all members, or set types.lxd.network-method to provider", bridge)
+				return steps{}, fault.New(fault.NeedsOperator, "cannot make bridge %s: this %s is in a cluster; create it by `%s network create` on all members, or set types.%s.network-method to provider",
+					bridge, want.dialect.Name, want.dialect.Command, want.dialect.Type)
 			}
 			todo.network = bridge
-			if todo.subnet, err = freeSubnet(host.used, have.networks); err != nil {
+			if todo.subnet, err = freeSubnet(host.used, have.networks, want.dialect); err != nil {
 				return steps{}, err
 			}
 		}
 		todo.devices["eth0"] = deviceConfig{"type": "nic", "name": "eth0", "network": bridge}
 	}
 	if have.taken && len(todo.devices) > 0 {
-		return steps{}, fault.New(fault.NeedsOperator, "cannot use LXD's profile %s, which hostler did not make: rename it by `lxc profile rename %s NAME`, or have hostler complete and use it by `lxc profile set %s %s=true`",
-			Profile, Profile, Profile, keyProfile)
+		return steps{}, fault.New(fault.NeedsOperator, "cannot use %s's profile %s, which hostler did not make: rename it by `%s profile rename %[2]s NAME`, or have hostler complete and use it by `%[3]s profile set %[2]s %s=true`",
+			want.dialect.Name, Profile, want.dialect.Command, keyProfile)
 	}
 	if bridge, n := guestBridge(have, want); n.ours && otherMTU(n, want) {
 		todo.mtuOf, todo.mtu = bridge, want.mtu
@@ -120,8 +123,8 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 	return todo, nil
 }
 
-// guestBridge returns the managed bridge of the NIC in the machines' profiles,
-// "" if there is none.
+// guestBridge returns the bridge of the NIC in the machines' profiles, or "" if
+// LXD manages no such bridge.
 func guestBridge(have seen, want wanted) (string, network) {
 	if want.networkMethod != NetworkLocal {
 		return "", network{}
@@ -147,22 +150,20 @@ func otherMTU(n network, want wanted) bool {
 	return want.mtu != 0 && want.mtu != is
 }
 
-// mtuNotice returns a notice if the wanted MTU does not apply because hostler
-// did not make the bridge, or "". A wanted MTU of defaultMTU counts as none.
+// mtuNotice returns a notice if the bridge does not get the wanted MTU because
+// hostler did not make the bridge. Otherwise it returns "". A wanted MTU of
+// defaultMTU leads to no notice.
 func mtuNotice(have seen, want wanted) string {
 	bridge, n := guestBridge(have, want)
 	if bridge == "" || n.ours || want.mtu == defaultMTU || !otherMTU(n, want) {
 		return ""
 	}
-	return fmt.Sprintf("types.lxd.mtu is %d, and LXD's bridge %s, which hostler did not make, has another: set it by `lxc network set %s bridge.mtu=%d`, or remove types.lxd.mtu",
-		want.mtu, bridge, bridge, want.mtu)
+	return fmt.Sprintf("types.%s.mtu is %d, and %s's bridge %s, which hostler did not make, has another: set it by `%s network set %[4]s bridge.mtu=%[2]d`, or remove types.%[1]s.mtu",
+		want.dialect.Type, want.mtu, want.dialect.Name, bridge, want.dialect.Command)
 }
 
-// RootDiskNotice is the key of the notice that root disks have no limits.
-const RootDiskNotice = "root disks of lxd machines"
-
 // rootDiskNotice returns a notice if the pool of root disks enforces no limits,
-// or "".
+// and otherwise "".
 func rootDiskNotice(have seen, want wanted) string {
 	pool := want.pool
 	if pool == "default" {
@@ -175,12 +176,13 @@ func rootDiskNotice(have seen, want wanted) string {
 	if !slices.Contains(have.limitless, pool) {
 		return ""
 	}
-	return fmt.Sprintf("LXD's storage pool %s is a plain folder, which does not enforce root-disk: the guests share the space of the host; "+
-		"create a pool with limits by `lxc storage create NAME btrfs` and name it in types.lxd.pool", pool)
+	return fmt.Sprintf("%s's storage pool %s is a plain folder, which does not enforce root-disk: the guests share the space of the host; "+
+		"create a pool with limits by `%s storage create NAME btrfs` and name it in types.%s.pool", want.dialect.Name, pool, want.dialect.Command, want.dialect.Type)
 }
 
-// choosePool returns the existing pool to use, "" if a pool must be created.
-func choosePool(have []string, want string) (string, error) {
+// choosePool returns the existing pool to use, or "" if a pool must be created.
+func choosePool(have []string, wanted wanted) (string, error) {
+	want := wanted.pool
 	switch {
 	case len(have) == 0:
 		return "", nil
@@ -189,20 +191,21 @@ func choosePool(have []string, want string) (string, error) {
 	case want == "default":
 		return slices.Min(have), nil
 	}
-	return "", fault.New(fault.NeedsOperator, "cannot use storage pool %s: LXD has only %s; create it by `lxc storage create %s DRIVER` or name another in the host configuration",
-		want, strings.Join(slices.Sorted(slices.Values(have)), ", "), want)
+	return "", fault.New(fault.NeedsOperator, "cannot use storage pool %s: %s has only %s; create it by `%s storage create %[1]s DRIVER` or name another in the host configuration",
+		want, wanted.dialect.Name, strings.Join(slices.Sorted(slices.Values(have)), ", "), wanted.dialect.Command)
 }
 
-// chooseBridge returns the bridge that hostler made, or LXD's own, or else the
+// chooseBridge returns the bridge that hostler made, or else a bridge of LXD
+// with a usual name, e.g. lxdbr0. If neither exists, it returns false and the
 // first free name for a new bridge, e.g. lxdbr1.
-func chooseBridge(networks map[string]network, links []string) (name string, exists bool) {
+func chooseBridge(networks map[string]network, links []string, prefix string) (name string, exists bool) {
 	for _, name := range slices.Sorted(maps.Keys(networks)) {
 		if n := networks[name]; n.ours && n.managed && n.kind == "bridge" {
 			return name, true
 		}
 	}
 	for n := 0; ; n++ {
-		name = "lxdbr" + strconv.Itoa(n)
+		name = prefix + strconv.Itoa(n)
 		existing, known := networks[name]
 		if known && existing.managed && existing.kind == "bridge" {
 			return name, true
@@ -222,17 +225,17 @@ func hasDevice(devices map[string]deviceConfig, is func(deviceConfig) bool) bool
 	return false
 }
 
-// The pool's file is sparse: its size is the limit for all containers together,
-// not the space that it takes at once.
+// The bounds of a new pool's size. The pool's file is sparse, so its size is a
+// limit for all containers together and not the space that it takes at once.
 const (
 	gib         = 1 << 30
 	poolLeast   = 10 * gib
 	poolMost    = 500 * gib
-	poolReserve = 2 * gib // stays free for the host if space is short
+	poolReserve = 2 * gib // the part of a small disk that stays free for the host
 )
 
-// poolSize returns the size of a new pool on a disk with free bytes: half of
-// them within bounds, in whole GiB. Both are in bytes.
+// poolSize returns the size, in bytes, of a new pool on a disk with free bytes
+// of free space. It is half of free, within the bounds and in whole GiB.
 func poolSize(free uint64) uint64 {
 	size := min(max(free/2, poolLeast), poolMost)
 	if free < size+poolReserve {

@@ -39,7 +39,7 @@ func TestPlan(t *testing.T) {
 		why  string
 	}{
 		"nothing there": {
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 			out: steps{
 				pool: "default", network: "lxdbr0", subnet: "10.185.0.1/24",
 				devices: devices("root", rootDisk, "eth0", nic),
@@ -47,27 +47,27 @@ func TestPlan(t *testing.T) {
 			why: "storage pool default, bridge lxdbr0 (10.185.0.1/24, NAT, DHCP), profile hostler of the machines made here (eth0 on lxdbr0, root on default)",
 		},
 		"provider method makes no network": {
-			want: wanted{pool: "fast", networkMethod: NetworkProvider},
+			want: wanted{dialect: LXD, pool: "fast", networkMethod: NetworkProvider},
 			out:  steps{pool: "fast", devices: devices("root", "type=disk path=/ pool=fast")},
 			why:  "storage pool fast, profile hostler of the machines made here (root on fast)",
 		},
 		"configured": {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic)},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 		},
 		"configured by the administrator": {
 			have: seen{pools: []string{"tank"}, devices: devices("disk0", "type=disk path=/ pool=tank", "lan", "type=nic nictype=bridged parent=br0")},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 		},
 		"profile without devices, the administrator's pools": {
 			have: seen{pools: []string{"z", "b"}, networks: map[string]network{"lxdbr0": {managed: true, kind: "bridge"}}},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 			out:  steps{devices: devices("root", "type=disk path=/ pool=b", "eth0", nic)},
 			why:  "profile hostler of the machines made here (eth0 on lxdbr0, root on b)",
 		},
 		"device names used otherwise": {
 			have: seen{pools: []string{"default"}, devices: devices("root", "type=disk path=/x", "eth0", "type=none"), networks: map[string]network{"lxdbr0": {kind: "bridge"}}},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 			out: steps{
 				network: "lxdbr1", subnet: "10.185.0.1/24",
 				devices: devices("root", rootDisk, "eth0", "type=nic name=eth0 network=lxdbr1"),
@@ -76,13 +76,13 @@ func TestPlan(t *testing.T) {
 		},
 		"configured, with another's profile of our name": {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic), taken: true},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 		},
 		"a bridge of hostler's beside LXD's own": {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk), networks: map[string]network{
 				"lxdbr0": {managed: true, kind: "bridge"}, "lxdbr1": {managed: true, kind: "bridge", ours: true},
 			}},
-			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			want: wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal},
 			out:  steps{devices: devices("eth0", "type=nic name=eth0 network=lxdbr1")},
 			why:  "profile hostler of the machines made here (eth0 on lxdbr1)",
 		},
@@ -98,13 +98,13 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
-	if _, err := plan(seen{pools: []string{"default", "a"}}, wanted{pool: "fast"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "LXD has only a, default") {
+	if _, err := plan(seen{pools: []string{"default", "a"}}, wanted{dialect: LXD, pool: "fast"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "LXD has only a, default") {
 		t.Errorf("a pool that is not there: %v", err)
 	}
-	if _, err := plan(seen{cluster: true}, wanted{pool: "default", networkMethod: NetworkLocal}, host); !fault.Is(err, fault.NeedsOperator) {
+	if _, err := plan(seen{cluster: true}, wanted{dialect: LXD, pool: "default", networkMethod: NetworkLocal}, host); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("a cluster: %v", err)
 	}
-	if _, err := plan(seen{taken: true}, wanted{pool: "default"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "lxc profile rename hostler NAME") {
+	if _, err := plan(seen{taken: true}, wanted{dialect: LXD, pool: "default"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "lxc profile rename hostler NAME") {
 		t.Errorf("another's profile of that name: %v", err)
 	}
 }
@@ -126,12 +126,12 @@ func TestFreeSubnet(t *testing.T) {
 		{[]netip.Prefix{p("10.0.0.0/8")}, "", "172.16.0.1/24"},
 		{[]netip.Prefix{p("10.0.0.0/8"), p("172.16.0.0/12"), p("192.168.0.0/17")}, "", "192.168.128.1/24"},
 	} {
-		got, err := freeSubnet(c.used, map[string]network{"x": {managed: true, address: c.lxd}})
+		got, err := freeSubnet(c.used, map[string]network{"x": {managed: true, address: c.lxd}}, LXD)
 		if err != nil || got != c.want {
 			t.Errorf("%v: %s, %v; want %s", c.used, got, err, c.want)
 		}
 	}
-	if got, err := freeSubnet(private, nil); !fault.Is(err, fault.NeedsOperator) {
+	if got, err := freeSubnet(private, nil, LXD); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestPoolSize(t *testing.T) {
 
 func TestProblemsNameTheirRemedies(t *testing.T) {
 	good := probed{architecture: "amd64", userNS: true, maxUserNS: "1000", mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", dir: "/var/lib", free: 10 * gib}
-	if got := good.problems(); len(got) != 0 {
+	if got := good.problems("LXD"); len(got) != 0 {
 		t.Errorf("a good host: %q", got)
 	}
 	for want, spoil := range map[string]func(*probed){
@@ -177,7 +177,7 @@ func TestProblemsNameTheirRemedies(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		if got := bad.problems(); !slices.Equal(got, []string{want}) {
+		if got := bad.problems("LXD"); !slices.Equal(got, []string{want}) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

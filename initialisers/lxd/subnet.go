@@ -14,26 +14,25 @@ import (
 	"hostler/internal/paths"
 )
 
-// hostNetwork is the part of the host's network that matters for a new bridge.
+// hostNetwork is the part of the host's network that matters for a new bridge,
+// i.e. the names of the links and the subnets in use.
 type hostNetwork struct {
 	links []string
 	used  []netip.Prefix
 }
 
-// private holds the address ranges of RFC 1918, widest first.
+// private holds the address ranges of RFC 1918, the largest first.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"),
 }
 
-// firstSubnet is the start of the search. The low ends of the ranges are left
-// out at first, since administrators number networks by hand there.
-var firstSubnet = netip.MustParseAddr("10.184.0.0")
-
 // freeSubnet returns the first address, e.g. 10.184.0.1/24, of a subnet that
-// overlaps no address or route of the host and no network of LXD.
-func freeSubnet(used []netip.Prefix, networks map[string]network) (string, error) {
+// overlaps no address or route of the host and no network of the daemon. The
+// search starts at the dialect's subnet. The lower part of that range comes
+// last, because administrators often use the lower numbers.
+func freeSubnet(used []netip.Prefix, networks map[string]network, dialect Dialect) (string, error) {
 	all := append([]netip.Prefix(nil), used...)
 	for _, n := range networks {
 		if p, err := netip.ParsePrefix(n.address); err == nil {
@@ -53,8 +52,8 @@ func freeSubnet(used []netip.Prefix, networks map[string]network) (string, error
 		count := uint32(1) << (24 - r.Bits())
 		base := toUint(r.Addr())
 		start := uint32(0)
-		if r.Contains(firstSubnet) {
-			start = (toUint(firstSubnet) - base) >> 8
+		if r.Contains(dialect.subnet) {
+			start = (toUint(dialect.subnet) - base) >> 8
 		}
 		for k := range count {
 			network := base + (start+k)%count<<8
@@ -64,7 +63,8 @@ func freeSubnet(used []netip.Prefix, networks map[string]network) (string, error
 			}
 		}
 	}
-	return "", fault.New(fault.NeedsOperator, "cannot find a free IPv4 subnet for LXD's bridge: every private /24 overlaps an address or a route of this host; create the bridge by `lxc network create lxdbr0 ipv4.address=ADDRESS/BITS`")
+	return "", fault.New(fault.NeedsOperator, "cannot find a free IPv4 subnet for %s's bridge: every private /24 overlaps an address or a route of this host; create the bridge by `%s network create %s0 ipv4.address=ADDRESS/BITS`",
+		dialect.Name, dialect.Command, dialect.bridge)
 }
 
 func toUint(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
@@ -102,8 +102,9 @@ func readHostNetwork(p paths.Paths) (hostNetwork, error) {
 	return host, nil
 }
 
-// parseRoutes reads /proc/net/route: the second field is the destination, the
-// eighth the mask, both as hexadecimal numbers in the machine's byte order.
+// parseRoutes parses /proc/net/route. The second field is the destination and
+// the eighth the mask. Both are hexadecimal numbers in the machine's byte
+// order.
 func parseRoutes(table string) []netip.Prefix {
 	var routes []netip.Prefix
 	for line := range strings.Lines(table) {

@@ -4,32 +4,35 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hostler/internal/paths"
+	"hostler/packaging"
 )
 
-// spaceLeast is the least free disk space for LXD, a small container and its
-// image.
+// spaceLeast is the least free disk space, in bytes. It is enough for LXD, a
+// small container and its image.
 const spaceLeast = 2 * gib
 
-// architectures are the architectures for which Debian builds LXD.
+// architectures are the architectures, in Go's terms, for which Debian builds
+// LXD.
 var architectures = []string{"amd64", "arm64", "arm", "386", "ppc64le", "s390x", "riscv64", "mips64le"}
 
 // Supported implements initialisers.Initialiser. If LXD answers, the host
-// supports it; otherwise Supported probes the host.
+// supports it. Otherwise Supported probes the host.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	socket := i.socket()
 	if socket != "" && ping(ctx, socket) == nil {
 		return true, ""
 	}
-	problems := i.probe().problems()
-	// If LXD is absent, this host's release must have packages of it.
+	problems := i.probe().problems(i.opts.Dialect.Name)
+	// If LXD is absent, a repository of this host must offer LXD's packages.
 	if socket == "" && !i.programExists() {
-		if _, err := i.packageSet(); err != nil {
+		if err := i.obtainable(ctx); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -39,15 +42,24 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	return true, ""
 }
 
+// Advice implements initialisers.Adviser. Debian 13 is the last Debian with LXD.
+func (i *Initialiser) Advice() string {
+	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
+	if err != nil || release.ID != packaging.Debian || release.Before("13") || i.opts.Dialect.Name != LXD.Name {
+		return ""
+	}
+	return "prefer `type: incus` for new machines: the next Debian has no LXD"
+}
+
 // probed holds the host's properties that decide whether LXD can run.
 type probed struct {
 	euid         int
 	architecture string
 	userNS       bool   // the kernel knows user namespaces
-	maxUserNS    string // user.max_user_namespaces, "" when unknown
-	mounts       string // /proc/self/mounts
+	maxUserNS    string // user.max_user_namespaces; "" if it is not known
+	mounts       string // content of /proc/self/mounts
 	dir          string
-	free         uint64 // bytes
+	free         uint64 // free space at dir, in bytes
 }
 
 func (i *Initialiser) probe() probed {
@@ -60,7 +72,7 @@ func (i *Initialiser) probe() probed {
 		euid: os.Geteuid(), architecture: runtime.GOARCH, userNS: err == nil,
 		maxUserNS: read("/proc/sys/user/max_user_namespaces"),
 		mounts:    read("/proc/self/mounts"),
-		dir:       existing(i.dir()),
+		dir:       paths.Existing(i.dir()),
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(p.dir, &fs); err == nil {
@@ -69,14 +81,14 @@ func (i *Initialiser) probe() probed {
 	return p
 }
 
-// problems returns the obstacles, each with its remedy.
-func (p probed) problems() []string {
+// problems returns the reasons why LXD cannot run, each with its remedy.
+func (p probed) problems(name string) []string {
 	var all []string
 	if p.euid != 0 {
 		all = append(all, "the agent does not run as root: run hostlerd as root")
 	}
 	if !slices.Contains(architectures, p.architecture) {
-		all = append(all, fmt.Sprintf("there is no LXD for %s: use another machine", p.architecture))
+		all = append(all, fmt.Sprintf("there is no %s for %s: use another machine", name, p.architecture))
 	}
 	if !p.userNS {
 		all = append(all, "the kernel has no user namespaces: boot a kernel with CONFIG_USER_NS")
@@ -100,15 +112,4 @@ func hasCgroups(mounts string) bool {
 		}
 	}
 	return false
-}
-
-// existing returns path, or its nearest parent folder that exists.
-func existing(path string) string {
-	for path != "/" {
-		if _, err := os.Stat(path); err == nil {
-			break
-		}
-		path = filepath.Dir(path)
-	}
-	return path
 }

@@ -2,7 +2,7 @@ package lxd
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -12,25 +12,31 @@ import (
 	"hostler/internal/run"
 )
 
-const (
-	lxdSocket  = "lxd.socket"
-	lxdService = "lxd.service"
-)
+// service returns the name of the daemon's systemd service.
+func (i *Initialiser) service() string {
+	if i.snap() {
+		return paths.SnapLXDUnit
+	}
+	return i.opts.Dialect.service
+}
 
 func (i *Initialiser) underSystemd() bool {
 	_, err := os.Stat(i.opts.Paths.SystemdRunning())
-	return err == nil && i.opts.LXDDir == ""
+	return err == nil && i.opts.Dir == ""
 }
 
-// startUnit starts Debian's socket-activated units. It uses --no-block, because
-// the service's start job waits until LXD is ready; waitReady does that with
-// progress messages.
+// startUnit starts the units of Debian's package or of the snap. It uses
+// --no-block, because the service's start job waits until LXD is ready, and
+// waitReady() waits with progress messages instead. The returned function is
+// unitLives().
 func (i *Initialiser) startUnit(ctx context.Context) (func() error, error) {
-	if i.socket() == "" || i.startable(i.socket()) {
-		for _, args := range [][]string{{"start", lxdSocket}, {"start", "--no-block", lxdService}} {
-			if _, err := i.systemctl(ctx, args...); err != nil {
-				return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
-			}
+	commands := [][]string{{"start", "--no-block", i.service()}}
+	if !i.snap() {
+		commands = append([][]string{{"start", i.opts.Dialect.socket}}, commands...)
+	}
+	for _, args := range commands {
+		if _, err := i.systemctl(ctx, args...); err != nil {
+			return nil, fault.New(fault.Transient, "cannot start %s: %w", i.opts.Dialect.Name, err)
 		}
 	}
 	return func() error { return i.unitLives(ctx) }, nil
@@ -40,11 +46,12 @@ func (i *Initialiser) systemctl(ctx context.Context, args ...string) (run.Result
 	return i.opts.Runner.Run(ctx, run.Command{Path: paths.Systemctl, Args: args, Timeout: time.Minute})
 }
 
-// unitLives fails once the service has failed. If the daemon ended before it
-// answered, Debian's ExecStartPost would wait ten minutes more, and so would
-// every client that starts the unit. unitLives then restarts the unit.
+// unitLives returns an error once the service has failed. If the daemon ended
+// before it answered, unitLives restarts the unit, because otherwise Debian's
+// ExecStartPost would wait ten minutes more, and so would every client that
+// starts the unit.
 func (i *Initialiser) unitLives(ctx context.Context) error {
-	shown, err := i.systemctl(ctx, "show", "--property=ActiveState,SubState,MainPID", lxdService)
+	shown, err := i.systemctl(ctx, "show", "--property=ActiveState,SubState,MainPID", i.service())
 	if err != nil {
 		return nil //nolint:nilerr // what cannot be asked is not known to be dead
 	}
@@ -55,10 +62,10 @@ func (i *Initialiser) unitLives(ctx context.Context) error {
 	}
 	switch {
 	case unit["ActiveState"] == "failed":
-		return errors.New("lxd.service failed; see `journalctl -u lxd`")
+		return fmt.Errorf("%s failed; see `journalctl -u %s`", i.service(), strings.TrimSuffix(i.service(), ".service"))
 	case unit["SubState"] == "start-post" && unit["MainPID"] == "0":
-		i.log.Warn("LXD ended before it answered; its unit is restarted.", "unit", lxdService)
-		_, err := i.systemctl(ctx, "restart", "--no-block", lxdService)
+		i.log.Warn("The daemon ended before it answered; its unit is restarted.", "unit", i.service())
+		_, err := i.systemctl(ctx, "restart", "--no-block", i.service())
 		return err
 	}
 	return nil

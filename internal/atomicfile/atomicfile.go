@@ -1,5 +1,5 @@
-// Package atomicfile replaces whole files: a reader, and the disk after a power
-// cut, sees the old content or the new content, never a part.
+// Package atomicfile replaces whole files. A reader sees either the old or the
+// new content, never a part. The same holds for the disk after a power cut.
 package atomicfile
 
 import (
@@ -25,11 +25,12 @@ func BeforeRename(f func() error) Option { return func(o *options) { o.beforeRen
 // AfterRename runs f between the rename and the sync of the directory.
 func AfterRename(f func() error) Option { return func(o *options) { o.afterRename = f } }
 
-// Write replaces the file at path by data with exactly the given mode, owned by
-// the calling user. It replaces a symbolic link at path and never follows it.
-// When Write returns nil the content survives a power cut. The temporary file
-// is .NAME.hostler-tmp beside the file. Write takes over a temporary file left
-// by a crash, so two processes must not write the same file at once.
+// Write replaces the file at path by a file with the content data and exactly
+// the given mode, owned by the calling user. It replaces a symbolic link at
+// path and never follows it. Once Write returns nil, the content survives a
+// power cut. The temporary file is .NAME.hostler-tmp beside the file. Write
+// takes over a temporary file left by a crash, so two processes must not write
+// the same file at once.
 func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
 	var o options
 	for _, opt := range opts {
@@ -41,7 +42,7 @@ func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
 	return nil
 }
 
-// Remove deletes the file at path durably. An absent file is a success.
+// Remove deletes the file at path durably. It succeeds if the file is absent.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if os.IsNotExist(err) {
@@ -55,15 +56,15 @@ func Remove(path string) error {
 	return nil
 }
 
-// TempName returns the name of the temporary file that Write uses for path.
-func TempName(path string) string {
+// tempName returns the name of the temporary file that Write uses for path.
+func tempName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".hostler-tmp")
 }
 
 func write(path string, data []byte, mode fs.FileMode, o options) (err error) {
-	tmp := TempName(path)
-	// Remove a leftover instead of truncating it: it may be a link or belong to
-	// another user.
+	tmp := tempName(path)
+	// Remove a leftover instead of truncating it, because it may be a link or
+	// belong to another user.
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
 		return err
 	}
@@ -85,7 +86,7 @@ func write(path string, data []byte, mode fs.FileMode, o options) (err error) {
 		return err
 	}
 	// The kernel reports an fsync error only once, so a retry of Sync proves
-	// nothing: the caller must repeat the whole write.
+	// nothing. The caller must repeat the whole write.
 	if err := f.Sync(); err != nil {
 		return err
 	}

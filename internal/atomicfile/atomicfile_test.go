@@ -1,12 +1,10 @@
-package atomicfile_test
+package atomicfile
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"hostler/internal/atomicfile"
 )
 
 func TestWriteReplacesContentAndMode(t *testing.T) {
@@ -15,7 +13,7 @@ func TestWriteReplacesContentAndMode(t *testing.T) {
 		data string
 		mode os.FileMode
 	}{{"one", 0o644}, {"two", 0o600}, {"", 0o640}} {
-		if err := atomicfile.Write(path, []byte(step.data), step.mode); err != nil {
+		if err := Write(path, []byte(step.data), step.mode); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
@@ -37,12 +35,12 @@ func TestWriteNeverFollowsLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "file")
-	for _, link := range []string{path, atomicfile.TempName(path)} {
+	for _, link := range []string{path, tempName(path)} {
 		if err := os.Symlink(outside, link); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := atomicfile.Write(path, []byte("new"), 0o600); err != nil {
+	if err := Write(path, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(outside); string(got) != "keep" {
@@ -55,12 +53,12 @@ func TestWriteNeverFollowsLinks(t *testing.T) {
 
 func TestHooksStandAroundTheRename(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := atomicfile.Write(path, []byte("old"), 0o600); err != nil {
+	if err := Write(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	err := atomicfile.Write(path, []byte("new"), 0o600, atomicfile.BeforeRename(func() error {
-		if tmp, _ := os.ReadFile(atomicfile.TempName(path)); string(tmp) != "new" {
+	err := Write(path, []byte("new"), 0o600, BeforeRename(func() error {
+		if tmp, _ := os.ReadFile(tempName(path)); string(tmp) != "new" {
 			t.Errorf("temporary file holds %q", tmp)
 		}
 		return broken
@@ -72,7 +70,7 @@ func TestHooksStandAroundTheRename(t *testing.T) {
 		t.Fatalf("the file holds %q after a failure before the rename", got)
 	}
 	onlyFile(t, path)
-	err = atomicfile.Write(path, []byte("new"), 0o600, atomicfile.AfterRename(func() error { return broken }))
+	err = Write(path, []byte("new"), 0o600, AfterRename(func() error { return broken }))
 	if !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
@@ -83,11 +81,11 @@ func TestHooksStandAroundTheRename(t *testing.T) {
 
 func TestRemoveTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := atomicfile.Write(path, []byte("x"), 0o600); err != nil {
+	if err := Write(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := atomicfile.Remove(path); err != nil {
+		if err := Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}

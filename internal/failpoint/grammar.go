@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Verb is the effect of a point.
+// Verb is the effect of a crash point.
 type Verb string
 
 // The verbs of a plan.
@@ -21,13 +21,13 @@ const (
 	Panic Verb = "panic"
 )
 
-// action is an armed point.
+// action is a point that a plan arms, with its effect.
 type action struct {
 	Point Point
 	Verb  Verb
 	// Delay is set for the verb Delay.
 	Delay time.Duration
-	// Nth counts hits from 1; 0 means every hit.
+	// Nth selects a hit, counted from 1; 0 selects every hit.
 	Nth int
 }
 
@@ -42,8 +42,8 @@ func (a action) String() string {
 	return s
 }
 
-// parse reads a plan: actions separated by semicolons, each
-// POINT=VERB[:DURATION][#N], for example
+// parse reads a plan, which consists of actions separated by semicolons. Each
+// action has the form POINT=VERB[:DURATION][#N], for example
 // "lxd-before-post=kill#2;init-lock-held-before-apt=delay:30s".
 func parse(text string) ([]action, error) {
 	var actions []action

@@ -16,7 +16,7 @@ const Enabled = true
 
 // Environment variables that arm points and record hits.
 const (
-	// PlanEnv holds a plan; see Parse.
+	// PlanEnv holds a plan; see parse().
 	PlanEnv = "HOSTLER_FAILPOINTS"
 	// LogEnv names a file to which every hit appends its point as a line.
 	LogEnv = "HOSTLER_FAILPOINT_LOG"
@@ -27,9 +27,9 @@ var load = sync.OnceValues(func() (*plan, error) {
 	return newPlan(p, os.Getenv(LogEnv)), err
 })
 
-// Hit carries out the plan for the point: no effect, an error, a delay, a panic
-// or a SIGKILL of this process. An unreadable plan ends the process with a
-// message.
+// Hit carries out the plan for the point, which is no effect, an error, a
+// delay, a panic or a SIGKILL of this process. An unreadable plan ends the
+// process with a message.
 func Hit(p Point) error {
 	plan, err := load()
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package failpoint names the points at which a test may kill, fail, delay or
 // panic the process. Each point stands between a durable intent and its effect,
-// or between an effect and its record. Without the build tag "failpoint" Hit is
-// empty and costs nothing.
+// or between an effect and its record. Without the build tag "failpoint", Hit
+// does nothing and costs nothing.
 package failpoint
 
 import "slices"
@@ -9,7 +9,7 @@ import "slices"
 // Point is the name of a crash point.
 type Point string
 
-// The points of the store.
+// The crash points.
 const (
 	StoreBeforeIntent      Point = "store-before-intent"
 	StoreAfterIntent       Point = "store-after-intent"
@@ -47,6 +47,17 @@ const (
 	KVMStartNoReply        Point = "kvm-start-sent-no-reply"
 	KVMDestroyed           Point = "kvm-destroyed-files-left"
 	KVMFilesGone           Point = "kvm-files-gone-not-undefined"
+	LXCUnpacking           Point = "lxc-unpacking"
+	LXCMaking              Point = "lxc-making"
+	LXCSnapshot            Point = "lxc-snapshot"
+	LXCSeeded              Point = "lxc-seeded"
+	LXCRenamedNotRecorded  Point = "lxc-renamed-not-recorded"
+	LXCBeforeStart         Point = "lxc-before-start"
+	LXCStartedNotRecorded  Point = "lxc-started-not-recorded"
+	LXCStopping            Point = "lxc-stopping"
+	LXCConfigWritten       Point = "lxc-config-written"
+	LXCRenamedAway         Point = "lxc-renamed-away"
+	LXCSubvolumeLeft       Point = "lxc-subvolume-left"
 	LoopBackingCreated     Point = "loop-backing-created"
 	LoopHalfAllocated      Point = "loop-half-fallocated"
 	LoopNumberTaken        Point = "loop-free-number-taken"
@@ -79,7 +90,7 @@ const (
 	APIDurableNotConfirmed Point = "api-durable-before-reply"
 )
 
-// Points lists every point. A test fails if a point is in no campaign.
+// Points lists every point. A test fails if no test campaign covers a point.
 var Points = slices.Concat([]Point{
 	StoreBeforeIntent, StoreAfterIntent, StoreEffectNoResult, StoreResultNoAck,
 	StoreBackupNoRename, StoreBackupNoDirSync, StoreMidMigration, StoreEventAppend, StoreIdentityNoRename,
@@ -89,10 +100,17 @@ var Points = slices.Concat([]Point{
 	LXDBeforeStart, LXDStartedNotRecorded, LXDStopping, LXDDeleteSent, LXDDeletedNotRecorded, LXDEventResync,
 	KVMDefineNoReply, KVMOverlayMade, KVMSeedMade, KVMBeforeStart, KVMStartNoReply, KVMDestroyed, KVMFilesGone,
 	APIAcceptedNotDurable, APIDurableNotConfirmed,
-}, Storage, Networks, Uplinks)
+}, LXC, Storage, Networks, Uplinks)
 
-// Storage lists the points between a declaration and a machine's storage, and
-// back. tests/storage tries each of them.
+// LXC lists the points of classic LXC's driver. The tests of containerbroker/lxc
+// try these points.
+var LXC = []Point{
+	LXCUnpacking, LXCMaking, LXCSnapshot, LXCSeeded, LXCRenamedNotRecorded, LXCBeforeStart, LXCStartedNotRecorded,
+	LXCStopping, LXCConfigWritten, LXCRenamedAway, LXCSubvolumeLeft,
+}
+
+// Storage lists the points on the way from a declaration to a machine's
+// storage, and on the way back. tests/storage tries each of these points.
 var Storage = []Point{
 	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
 	MkfsRunning, MkfsNotRecorded, MountedNotRecorded, TmpfsMounted, RootfsBound, DeviceNotRecorded,
@@ -100,13 +118,14 @@ var Storage = []Point{
 }
 
 // Networks lists the points of a network without NICs of the host. tests/crash
-// tries each of them.
+// tries each of these points.
 var Networks = []Point{
 	NetBridgeUnstamped, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded, NetForwardingChanged,
 }
 
 // Uplinks lists the further points of a guarded change of the host's own NICs.
-// hostnet/guard tries them; hostnet/persist tries the point of the files.
+// The tests of hostnet/guard try these points, except the point of the lasting
+// files, which the tests of hostnet/persist try.
 var Uplinks = []Point{
 	NetEnslaved, NetReleased, NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted, NetLastingWritten,
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// Kind is the class of reactions to an error.
+// Kind is the kind of an error, by the reaction that it calls for.
 type Kind string
 
 // The kinds. An error without a kind counts as Transient (see KindOf).
 const (
-	// Transient errors may pass by themselves: they are retried.
+	// Transient errors may pass by themselves, so they are retried.
 	Transient Kind = "transient"
 	// NeedsOperator errors are retried only on `hostler retry`, on a changed
 	// declaration or on an event about a related object.
@@ -24,8 +24,8 @@ const (
 	Conflict Kind = "conflict"
 	// NotFound means that the named object does not exist.
 	NotFound Kind = "not-found"
-	// NotReady means that an input is missing. The object is tried again when
-	// that input changes.
+	// NotReady means that an input is missing. The object is tried again when the
+	// input changes.
 	NotReady Kind = "not-ready"
 	// Forbidden means that the caller lacks the permission.
 	Forbidden Kind = "forbidden"
@@ -45,7 +45,7 @@ func New(kind Kind, format string, args ...any) error {
 	return &fault{kind: kind, err: fmt.Errorf(format, args...)}
 }
 
-// Wrap gives err a kind; nil stays nil.
+// Wrap returns err with a kind, or nil if err is nil.
 func Wrap(kind Kind, err error) error {
 	if err == nil {
 		return nil
@@ -53,8 +53,17 @@ func Wrap(kind Kind, err error) error {
 	return &fault{kind: kind, err: err}
 }
 
-// KindOf returns the outermost kind in err's chain, Transient for an error
-// without a kind, and "" for nil.
+// Explain returns err with a text before it that says what failed, e.g. "cannot
+// read web: no such file", or nil if err is nil. The kind of err stays.
+func Explain(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// KindOf returns the outermost kind in err's chain. It returns Transient for an
+// error without a kind, and "" for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -66,7 +75,8 @@ func KindOf(err error) Kind {
 	return Transient
 }
 
-// Is reports whether err carries the given kind explicitly.
+// Is reports whether the outermost kind in err's chain is the given kind. An
+// error without a kind has none, not even Transient.
 func Is(err error, kind Kind) bool {
 	var f *fault
 	return errors.As(err, &f) && f.kind == kind

@@ -9,8 +9,8 @@ import (
 // maxListed is the largest number of reasons in a message.
 const maxListed = 20
 
-// List joins reasons for a message and cuts a long list: "a; b; … and 980
-// more". It does not change the reasons themselves.
+// List joins reasons for a message and cuts a long list, e.g. to "a; b; and 980
+// more". It does not modify the slice.
 func List(reasons []string, separator string) string {
 	if more := len(reasons) - maxListed; more > 0 {
 		reasons = append(slices.Clone(reasons[:maxListed]), fmt.Sprintf("and %d more", more))
@@ -18,7 +18,8 @@ func List(reasons []string, separator string) string {
 	return strings.Join(reasons, separator)
 }
 
-// Clip shortens a client's text before an answer or a log line repeats it.
+// Clip shortens s to at most n bytes and an ellipsis. It serves for a client's
+// text that an answer or a log line repeats.
 func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s

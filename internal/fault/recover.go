@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// Recovering runs work and returns its panic as an Invalid error. It logs the
-// stack and the name of the work. Use it for a goroutine, or for work that
-// other callers wait for: no caller would recover the panic there.
+// Recovering runs work and returns a panic of work as an Invalid error. It logs
+// the stack and what, the name of the work. Use it in a goroutine, or for work
+// that several callers wait for, because no caller recovers the panic there.
 func Recovering[T any](log *slog.Logger, what string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

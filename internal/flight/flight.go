@@ -1,4 +1,4 @@
-// Package flight lets concurrent callers share work: callers with the same key
+// Package flight lets concurrent callers share work. Callers with the same key
 // get the result of one run.
 package flight
 
@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Group holds the running work by key. R is a progress report, T the result.
-// Set Log before the first use.
+// Group holds the running work by key. R is the type of progress reports, T the
+// type of results. Set Log before the first use.
 type Group[R comparable, T any] struct {
 	Log *slog.Logger
 
@@ -24,7 +24,7 @@ type flight[R comparable, T any] struct {
 	done   chan struct{}
 	cancel context.CancelFunc
 
-	// Guarded by Group.mu.
+	// waiting and landed are guarded by Group.mu.
 	waiting int
 	landed  bool
 
@@ -37,10 +37,11 @@ type flight[R comparable, T any] struct {
 	err    error
 }
 
-// Do runs work under the key, or joins running work of that key. The work
-// continues as long as at least one caller waits; a panic in it is an error for
-// all callers. listen, which may be nil, receives the last report and all
-// further reports, without repetitions; it must not block.
+// Do runs work under the key. If work with this key already runs, Do waits for
+// the result of that work instead. The work continues as long as at least one
+// caller waits. A panic in the work becomes an error for all callers. listen,
+// which may be nil, receives the last report and all further reports, without
+// repetitions; it must not block.
 func (g *Group[R, T]) Do(ctx context.Context, key string, listen func(R), work func(ctx context.Context, report func(R)) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -61,7 +62,7 @@ func (g *Group[R, T]) Do(ctx context.Context, key string, listen func(R), work f
 	f.waiting++
 	g.mu.Unlock()
 	defer f.listen(listen)()
-	if first { // it listens already, so it misses no report
+	if first { // this caller listens already, so it misses no report
 		go g.run(workCtx, key, f, work)
 	}
 
@@ -80,8 +81,8 @@ func (g *Group[R, T]) Do(ctx context.Context, key string, listen func(R), work f
 	}
 	g.mu.Unlock()
 	if last {
-		// The work's temporary files and processes are removed before the last
-		// caller returns.
+		// Wait until the work has removed its temporary files and ended its
+		// processes.
 		<-f.done
 	}
 	return none, ctx.Err()

@@ -10,10 +10,10 @@ import (
 var errSwapped = errors.New("the lock file was replaced or is a link")
 
 // closeOnExec keeps children from inheriting the lock. The library hides its
-// descriptor, so every descriptor of this process that refers to the lock file
-// gets the flag. If none refers to the file now at path, another process
-// removed or replaced that file and the lock excludes no other process:
-// closeOnExec returns an error.
+// descriptor, so closeOnExec sets the flag on every descriptor of this process
+// that refers to the lock file. If no descriptor refers to the file now at
+// path, another process removed or replaced the lock file. The lock then
+// excludes no other process, so closeOnExec returns an error.
 func closeOnExec(path string) error {
 	var file syscall.Stat_t
 	if err := syscall.Lstat(path, &file); err != nil {

@@ -15,7 +15,7 @@ import (
 	"hostler/internal/atomicfile"
 )
 
-// Holder identifies the holder of a lock. The holder itself writes it.
+// Holder identifies the holder of a lock. The holder itself writes this record.
 type Holder struct {
 	PID     int       `json:"pid"`
 	BootID  string    `json:"boot-id"`
@@ -47,13 +47,13 @@ func writeHolder(path, purpose string) error {
 	return atomicfile.Write(holderPath(path), data, 0o600)
 }
 
-// clearHolder deletes the holder's record. A failure does no harm: Read checks
-// the lock itself and ignores the record of a crashed holder.
+// clearHolder deletes the holder's record. A failure does no harm, because Read
+// checks the lock itself and ignores the record of a crashed holder.
 func clearHolder(path string) { _ = os.Remove(holderPath(path)) }
 
-// Read returns whether the lock at path is held, and its holder, without taking
-// the lock. The holder is unknown (PID 0) for a moment while the lock changes
-// hands, or when another program than hostler holds the lock.
+// Read returns the holder of the lock at path, and whether the lock is held. It
+// does not take the lock. The holder is unknown (PID 0) for a moment while the
+// lock changes hands, or when another program than hostler holds the lock.
 func Read(path string) (holder Holder, held bool) {
 	var file syscall.Stat_t
 	if err := syscall.Lstat(path, &file); err != nil {
@@ -66,8 +66,8 @@ func Read(path string) (holder Holder, held bool) {
 	return Holder{}, inLockTable(file)
 }
 
-// hasOpen reports whether the process has the file open. Trying the lock
-// instead would take it from a waiter for a moment.
+// hasOpen reports whether the process has the file open. Trying to take the
+// lock instead would keep it from a waiter for a moment.
 func hasOpen(pid int, file syscall.Stat_t) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
@@ -83,8 +83,9 @@ func hasOpen(pid int, file syscall.Stat_t) bool {
 	return false
 }
 
-// inLockTable finds holders that wrote no record. On btrfs the table's device
-// numbers differ from those of stat, so this is only the second choice.
+// inLockTable reports whether the kernel's table shows a holder, even one
+// without a record. It is the second choice, because on btrfs the table's
+// device numbers differ from stat's.
 func inLockTable(file syscall.Stat_t) bool {
 	data, err := os.ReadFile("/proc/locks")
 	if err != nil {
@@ -93,8 +94,8 @@ func inLockTable(file syscall.Stat_t) bool {
 	return lockTableHas(string(data), unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
 }
 
-// lockTableHas parses lines such as "1: FLOCK  ADVISORY  WRITE 708 08:01:5678 0
-// EOF", major and minor in hexadecimal (man 5 proc_locks). A waiter has "->"
+// lockTableHas parses lines such as "1: FLOCK ADVISORY WRITE 708 08:01:5678 0
+// EOF", with major and minor in hexadecimal (proc_locks(5)). A waiter has "->"
 // after the number.
 func lockTableHas(table string, major, minor uint32, inode uint64) bool {
 	for line := range strings.Lines(table) {
@@ -111,8 +112,8 @@ func lockTableHas(table string, major, minor uint32, inode uint64) bool {
 	return false
 }
 
-// BootID identifies the current boot of the host's kernel; empty if it cannot
-// be read.
+// BootID returns the id of the current boot of the host's kernel, or "" if it
+// cannot be read.
 func BootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package hostlock is a lock that only one process of the host holds at a time.
-// It is the only user of the fslock library, whose direct use is unsafe:
-// children inherit its file descriptor, an object that is used again after a
-// timeout hangs, and each waiting call blocks a thread.
+// It is the only user of the fslock library. Direct use of this library is
+// unsafe, because children inherit its file descriptor, an object that is used
+// again after a timeout hangs, and each waiting call blocks a thread.
 package hostlock
 
 import (
@@ -36,17 +36,17 @@ type Lock struct {
 	err  error
 }
 
-// Acquire takes the lock at path; status shows the purpose. It waits until the
-// lock is free or ctx ends. While it waits, it calls onWait (which may be nil)
-// with the holder, at first and after each change of the holder. It makes the
-// folder of path (0700) when absent; the folder must belong to the caller
-// alone. The kernel frees the lock whenever the process ends.
+// Acquire takes the lock at path; `hostler status` shows the purpose. It waits
+// until the lock is free or ctx ends. While it waits, it calls onWait (which
+// may be nil) with the holder, at first and after each change of the holder. It
+// makes the folder of path with mode 0700 if it is absent. The folder must
+// belong to the caller alone. The kernel frees the lock when the process ends.
 func Acquire(ctx context.Context, path, purpose string, onWait func(Holder)) (*Lock, error) {
 	return acquire(ctx, path, purpose, onWait, pollEvery, pollJitter)
 }
 
-// TryAcquire takes the lock at once or returns a Conflict that names its
-// holder.
+// TryAcquire takes the lock without waiting. If the lock is held, it returns a
+// Conflict that names the holder.
 func TryAcquire(path, purpose string) (*Lock, error) {
 	lock, err := attempt(path, purpose)
 	if errors.Is(err, fslock.ErrLocked) {
@@ -90,8 +90,8 @@ func attempt(path, purpose string) (*Lock, error) {
 		return nil, fault.New(fault.NeedsOperator, "cannot take lock %s: it is a %s, not a plain file; remove it", path, info.Mode().Type())
 	}
 	lock := fslock.New(path)
-	// ForkLock keeps children from starting between the open inside TryLock,
-	// which lacks O_CLOEXEC, and the setting of the flag.
+	// TryLock opens the file without O_CLOEXEC. ForkLock keeps children from
+	// starting before closeOnExec sets the flag.
 	syscall.ForkLock.RLock()
 	err := lock.TryLock()
 	if err == nil {
@@ -118,8 +118,8 @@ func attempt(path, purpose string) (*Lock, error) {
 	return &Lock{path: path, lock: lock}, nil
 }
 
-// Release frees the lock. Further calls do nothing: a second unlock by the
-// library would close a descriptor that may belong to another file by then.
+// Release frees the lock. Further calls do nothing, because a second unlock by
+// the library would close a descriptor that may belong to another file by then.
 func (l *Lock) Release() error {
 	l.once.Do(func() {
 		clearHolder(l.path)
@@ -133,8 +133,7 @@ func (l *Lock) Release() error {
 // checkDir makes the lock's folder. It refuses a folder in which another user
 // could replace the lock file or hold it open.
 func checkDir(dir string) error {
-	// The parent folder may be shared with other programs, such as
-	// /run/hostler.
+	// The parent folder, e.g. /run/hostler, may be shared with other programs.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// Client returns an HTTP client of a unix socket. It keeps no connection open,
-// and the host in a request's URL does not matter.
+// Client returns an HTTP client of a unix socket. The client keeps no
+// connection open and ignores the host in a request's URL.
 func Client(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -8,8 +8,8 @@ import (
 )
 
 // DialAs connects to a unix socket as a user with these groups. It connects
-// from a thread that drops its ids; the thread ends with its goroutine, which
-// never unlocks it.
+// from a thread that drops its ids. The goroutine never unlocks this thread, so
+// the thread ends with the goroutine.
 func DialAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
 	type result struct {
 		conn net.Conn

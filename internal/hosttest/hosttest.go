@@ -1,5 +1,5 @@
-// Package hosttest helps tests with the host: its global settings, which it
-// restores after a test, and its sockets and users.
+// Package hosttest helps tests with the host's global settings, which it
+// restores after a test, and with the host's sockets and users.
 package hosttest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// KeepForwarding restores net.ipv4.ip_forward when the test ends: hypervisors
-// set it for their networks.
+// KeepForwarding restores net.ipv4.ip_forward when the test ends, because
+// hypervisors set it for their networks.
 func KeepForwarding(t testing.TB) {
 	t.Helper()
 	const parameter = "/proc/sys/net/ipv4/ip_forward"

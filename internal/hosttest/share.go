@@ -17,9 +17,9 @@ var (
 )
 
 // Share changes a setting of the host for the time of a test. Tests that run in
-// parallel share the change by its name: set runs for the first of them, and
-// the restore that it returns runs when the last of them has ended. restore
-// reports to the test that it is given.
+// parallel share a change with the same name. set runs for the first of these
+// tests. The function that set returns runs when the last of them has ended,
+// and reports errors to the test that it gets as its argument.
 func Share(t testing.TB, name string, set func() (restore func(testing.TB))) {
 	t.Helper()
 	sharingMu.Lock()

@@ -6,8 +6,8 @@ import (
 )
 
 // SocketDir returns a directory with a short path, which is removed when the
-// test ends. A socket's path has at most 107 bytes, and the path of t.TempDir
-// holds the test's whole name.
+// test ends. A socket's path has at most 107 bytes. The path of t.TempDir may
+// be longer, because it contains the test's whole name.
 func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "test") //nolint:usetesting // its path holds the test's whole name

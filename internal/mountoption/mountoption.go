@@ -1,27 +1,29 @@
 // Package mountoption distinguishes mount options for the kernel from options
-// that only mount programs act on, e.g. x-systemd.automount. Both the check of
-// a declaration and the mount use it, so they refuse the same options.
+// that only mount programs act on, e.g. x-systemd.automount. The check of a
+// declaration and the mount both use this package, so that they refuse the same
+// options.
 package mountoption
 
 import "strings"
 
-// ForPrograms reports whether only mount programs act on an option (NAME or
-// NAME=VALUE), or whether it would change the meaning of the kernel's call.
+// ForPrograms reports whether the kernel must not get an option (NAME or
+// NAME=VALUE), because only mount programs act on it or because it would change
+// the meaning of the mount call.
 func ForPrograms(option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	return strings.HasPrefix(strings.ToLower(name), "x-") || forPrograms[name]
 }
 
 // Unknown reports whether the kernel refuses to mount a filesystem of the type
-// with the option: errors is known to ext4 only.
+// with the option. It knows the option errors, which only ext4 supports.
 func Unknown(fstype, option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	return name == "errors" && fstype != "ext4"
 }
 
-// overruled returns the mount option with which the host mounts every
-// filesystem in place of an option that would let a machine act on the host,
-// e.g. nosuid in place of suid; "" for other options.
+// overruled returns the mount option that the host uses instead of an option
+// that would let a machine act on the host, e.g. nosuid instead of suid. It
+// returns "" for other options.
 func overruled(fstype, option string) string {
 	switch name, _, _ := strings.Cut(option, "="); {
 	case option == "suid":
@@ -34,11 +36,11 @@ func overruled(fstype, option string) string {
 	return ""
 }
 
-// onError makes a damaged filesystem read-only.
+// onError makes an ext4 filesystem read-only after an error.
 const onError = "errors=remount-ro"
 
-// Warning names the overruled options among those of a filesystem of the type,
-// "" if there are none.
+// Warning returns a text that names those options of a filesystem that the host
+// overrules, or "" if there are none.
 func Warning(fstype string, options []string) string {
 	var by, of []string
 	for _, o := range options {

@@ -1,5 +1,5 @@
-// Package near finds the known word for a mistyped word, e.g. "machines" for
-// "machnies".
+// Package near finds the known word that a mistyped word resembles, e.g.
+// "machines" for "machnies".
 package near
 
 import (
@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Word returns the known word that is close to the given word, or "".
+// Word returns the known word that is closest to word, or "" if no known word
+// is close.
 func Word(word string, known []string) string {
 	best, distance := "", 3
 	if len(word) > 64 {
@@ -26,15 +27,15 @@ func Word(word string, known []string) string {
 	return best
 }
 
-// Normal maps words that differ only in case, hyphens or a plural s to the same
-// text.
+// Normal maps words that differ only in case, hyphens, underscores, blanks or a
+// plural s to the same text.
 func Normal(s string) string {
 	s = strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(s))
 	return strings.TrimSuffix(s, "s")
 }
 
-// editDistance counts the characters to add, remove, change or swap to turn a
-// into b.
+// editDistance returns the number of characters to add, remove, change or swap
+// to turn a into b.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -6,8 +6,9 @@ import (
 	"unicode"
 )
 
-// Clean makes text of a guest or a hypervisor fit for a log or a terminal: a
-// single line, no control characters, at most limit bytes and an ellipsis.
+// Clean makes text of a guest or a hypervisor fit for a log or a terminal. The
+// result is a single line without control characters, of at most limit bytes
+// and an ellipsis.
 func Clean(text string, limit int) string {
 	fields := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i, f := range fields {

@@ -13,13 +13,13 @@ const (
 	DefaultConfig   = "/etc/hostler/hostler.yaml"
 	DefaultStateDir = "/var/lib/hostler"
 	DefaultRunDir   = "/run/hostler"
-	// TempSuffix ends the name of every temporary file; see atomicfile.
+	// TempSuffix is the end of the name of every temporary file; see atomicfile.
 	TempSuffix = ".hostler-tmp"
 )
 
-// Paths holds the paths of an agent. Root is a prefix of the host's paths:
-// empty on a real host, a folder in tests. The agent's own folders are given in
-// full, without Root.
+// Paths holds the paths of an agent. Root is a prefix of the host's paths. It
+// is empty on a real host and a folder in tests. The other fields are full
+// paths, without Root.
 type Paths struct {
 	Root     string
 	Config   string
@@ -47,11 +47,22 @@ func New(root, config, stateDir, runDir string) Paths {
 // Host returns a path of the host, below Root.
 func (p Paths) Host(path string) string { return filepath.Join("/", p.Root, path) }
 
-// ConfD holds the declarations that the agent reads at its start and after a
-// change. It stands beside the configuration file.
+// Existing returns path, or its nearest parent folder that exists.
+func Existing(path string) string {
+	for path != "/" {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// ConfD is the folder of the documents that the agent reads at its start and
+// after a change. It is beside the configuration file.
 func (p Paths) ConfD() string { return filepath.Join(filepath.Dir(p.Config), "conf.d") }
 
-// Images is the content-addressed cache.
+// Images is the folder of the content-addressed cache of images.
 func (p Paths) Images() string { return filepath.Join(p.StateDir, "images") }
 
 // Consoles is the folder of saved console logs.
@@ -66,20 +77,20 @@ func (p Paths) Filesystems(source string) string {
 	return filepath.Join(p.StateDir, "filesystems", source)
 }
 
-// Rootfs holds the filesystems that are parts of the host's own filesystem.
+// Rootfs is a folder for filesystems on the host's own filesystem.
 func (p Paths) Rootfs(part string) string { return filepath.Join(p.StateDir, "rootfs", part) }
 
-// Mounts is the folder of all mounts: those of the host itself (host, rootfs)
-// and those of machines (machines).
+// Mounts is a folder of mounts. part is host or rootfs for mounts of the host
+// itself, and machines for mounts of machines.
 func (p Paths) Mounts(part string) string { return filepath.Join(p.StateDir, "mounts", part) }
 
 // SubUIDs lists the host's user ids that its guests may have.
 func (p Paths) SubUIDs() string { return p.Host("/etc/subuid") }
 
-// SubGIDs is SubUIDs for groups.
+// SubGIDs lists the host's group ids that its guests may have.
 func (p Paths) SubGIDs() string { return p.Host("/etc/subgid") }
 
-// SysctlState remembers the kernel parameters' values from before hostler.
+// SysctlState records the values that kernel parameters had before hostler.
 func (p Paths) SysctlState() string { return filepath.Join(p.StateDir, "sysctl.json") }
 
 // DHCP holds the files of each network's DHCP server, in a folder per network's
@@ -96,20 +107,21 @@ func (p Paths) Guard() string { return filepath.Join(p.StateDir, "guard") }
 // WatchdogLog is the log of a watchdog that is not a unit of systemd.
 func (p Paths) WatchdogLog() string { return filepath.Join(p.Guard(), "watchdog.log") }
 
-// NetworkMark records that hostler set up libvirt's network once. After that
-// the administrator decides whether to stop or remove it.
+// NetworkMark records that hostler has set up libvirt's network. From then on,
+// the administrator decides whether to stop or remove the network.
 func (p Paths) NetworkMark() string { return filepath.Join(p.StateDir, "kvm-network") }
 
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 
-// HostLock is held during changes of the whole host: packages, daemons, first
-// configuration. All agents of a host share it, whatever their own folders.
+// HostLock is held during changes of the whole host, e.g. of packages, daemons
+// and their first configuration. All agents of a host share this lock, no
+// matter which folders they use.
 func (p Paths) HostLock() string { return p.Host("/run/hostler/lock/host") }
 
-// Claim is held by the only agent of a namespace on a hypervisor, whatever the
-// agent's own folders. device and inode identify the directory of the
-// hypervisor's socket.
+// Claim is the lock that the only agent of a namespace on a hypervisor holds,
+// no matter which folders the agent uses. device and inode identify the
+// directory of the hypervisor's socket.
 func (p Paths) Claim(hypervisor string, device, inode uint64, namespace string) string {
 	return p.Host(fmt.Sprintf("/run/hostler/lock/agent-%s-%x-%x-%s", hypervisor, device, inode, url.PathEscape(namespace)))
 }
@@ -143,34 +155,53 @@ func (p Paths) AptLists() string { return p.Host("/var/lib/apt/lists") }
 // OSRelease names the distribution and its release.
 func (p Paths) OSRelease() string { return p.Host("/etc/os-release") }
 
-// SystemdRunning exists if and only if systemd is PID 1.
+// SystemdRunning is a path that exists if and only if systemd is PID 1.
 func (p Paths) SystemdRunning() string { return p.Host("/run/systemd/system") }
-
-// lxdDirs are the folders that may hold LXD's socket, in the order of the
-// search: the value of the environment variable LXD_DIR (the argument), the
-// snap's folder, Debian's folder.
-func (p Paths) lxdDirs(lxdDir string) []string {
-	if lxdDir != "" {
-		return []string{lxdDir}
-	}
-	return []string{p.Host("/var/snap/lxd/common/lxd"), p.Host(DebianLXDDir)}
-}
 
 // DebianLXDDir is the state folder of LXD in Debian's package.
 const DebianLXDDir = "/var/lib/lxd"
 
+// SnapLXDDir is the state folder of the LXD in the snap. SnapLXDUnit is its unit.
+const (
+	SnapLXDDir  = "/var/snap/lxd/common/lxd"
+	SnapLXDUnit = "snap.lxd.daemon.service"
+)
+
 // DebianLXDLog is the log of LXD in Debian's package.
 const DebianLXDLog = "/var/log/lxd/lxd.log"
 
-// LXDSocket returns the socket in a folder of lxdDirs.
-func LXDSocket(dir string) string { return filepath.Join(dir, "unix.socket") }
+// The state folder and the log of Incus in Debian's package.
+const (
+	DebianIncusDir = "/var/lib/incus"
+	DebianIncusLog = "/var/log/incus/incus.log"
+)
 
-// FindLXDSocket returns the first socket in lxdDirs, "" without any. LXD need
-// not listen on it.
-func (p Paths) FindLXDSocket(lxdDir string) string {
-	for _, dir := range p.lxdDirs(lxdDir) {
-		if info, err := os.Stat(LXDSocket(dir)); err == nil && info.Mode().Type() == os.ModeSocket {
-			return LXDSocket(dir)
+// lxdSocket returns the socket in a state folder of LXD or Incus.
+func lxdSocket(dir string) string { return filepath.Join(dir, "unix.socket") }
+
+// FindLXDSocket returns the path of LXD's socket, or "" if there is none. dir
+// is the value of LXD_DIR. If dir is empty, FindLXDSocket looks in the snap's
+// folder and then in Debian's. It does not check whether LXD listens on the
+// socket.
+func (p Paths) FindLXDSocket(dir string) string {
+	return p.findSocket(dir, SnapLXDDir, DebianLXDDir)
+}
+
+// FindIncusSocket returns the path of Incus's socket, in the same way as
+// FindLXDSocket. dir is the value of INCUS_DIR.
+func (p Paths) FindIncusSocket(dir string) string { return p.findSocket(dir, DebianIncusDir) }
+
+func (p Paths) findSocket(dir string, usual ...string) string {
+	folders := []string{dir}
+	if dir == "" {
+		folders = usual
+		for i, folder := range folders {
+			folders[i] = p.Host(folder)
+		}
+	}
+	for _, folder := range folders {
+		if info, err := os.Stat(lxdSocket(folder)); err == nil && info.Mode().Type() == os.ModeSocket {
+			return lxdSocket(folder)
 		}
 	}
 	return ""
@@ -179,15 +210,15 @@ func (p Paths) FindLXDSocket(lxdDir string) string {
 // LibvirtSocket is libvirt's socket.
 func (p Paths) LibvirtSocket() string { return p.Host("/run/libvirt/libvirt-sock") }
 
-// The folders of libvirt's storage pools: its default pool, and the parent of
-// others.
+// LibvirtImages is the folder of libvirt's default storage pool. LibvirtPools
+// is the parent folder of other pools.
 const (
 	LibvirtImages = "/var/lib/libvirt/images"
 	LibvirtPools  = "/var/lib/libvirt/pools/"
 )
 
-// Accelerator records how KVM guests run on this host. The file is lost at a
-// restart of the host; the provisioner may read it.
+// Accelerator records how KVM guests run on this host. The file is lost when
+// the host restarts. Its mode allows the provisioner to read it.
 func (p Paths) Accelerator() string { return filepath.Join(p.RunDir, "kvm-accelerator") }
 
 // The programs that hostler runs.
@@ -195,7 +226,10 @@ const (
 	AptGet      = "/usr/bin/apt-get"
 	Dpkg        = "/usr/bin/dpkg"
 	Systemctl   = "/usr/bin/systemctl"
+	AptCache    = "/usr/bin/apt-cache"
 	LXD         = "/usr/bin/lxd"
+	Incus       = "/usr/libexec/incus/incusd"
+	SnapLXD     = "/snap/bin/lxd"
 	Mmdebstrap  = "/usr/bin/mmdebstrap"
 	Mksquashfs  = "/usr/bin/mksquashfs"
 	Unshare     = "/usr/bin/unshare"
@@ -208,6 +242,17 @@ const (
 	Dnsmasq     = "/usr/sbin/dnsmasq"
 	Busybox     = "/bin/busybox"
 	Cat         = "/bin/cat"
+	Cp          = "/bin/cp"
+	Tar         = "/bin/tar"
+	IP          = "/sbin/ip"
+	Nsenter     = "/usr/bin/nsenter"
+	Setsid      = "/usr/bin/setsid"
+	Unsquashfs  = "/usr/bin/unsquashfs"
+	LXCStart    = "/usr/bin/lxc-start"
+	LXCStop     = "/usr/bin/lxc-stop"
+	LXCUnfreeze = "/usr/bin/lxc-unfreeze"
+	LXCAttach   = "/usr/bin/lxc-attach"
+	LXCCgroup   = "/usr/bin/lxc-cgroup"
 	MkfsExt4    = "/sbin/mkfs.ext4"
 	MkfsXfs     = "/sbin/mkfs.xfs"
 	MkfsBtrfs   = "/sbin/mkfs.btrfs"
@@ -218,5 +263,7 @@ const (
 	XfsGrowfs   = "/usr/sbin/xfs_growfs"
 	Networkctl  = "/usr/bin/networkctl"
 	Dhclient    = "/usr/sbin/dhclient"
+	Dhcpcd      = "/usr/sbin/dhcpcd"
+	Sh          = "/bin/sh"
 	Hostlerd    = "/usr/bin/hostlerd"
 )

@@ -1,16 +1,14 @@
-package paths_test
+package paths
 
 import (
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"hostler/internal/paths"
 )
 
 func TestDefaults(t *testing.T) {
-	p := paths.New("", "", "", "")
+	p := New("", "", "", "")
 	for got, want := range map[string]string{
 		p.Config:         "/etc/hostler/hostler.yaml",
 		p.ConfD():        "/etc/hostler/conf.d",
@@ -25,19 +23,28 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestSecondAgentSharesOnlyTheHost(t *testing.T) {
-	p := paths.New("", "/srv/a/hostler.yaml", "/srv/a/state", "/srv/a/run")
+	p := New("", "/srv/a/hostler.yaml", "/srv/a/state", "/srv/a/run")
 	if p.ConfD() != "/srv/a/conf.d" || p.Socket() != "/srv/a/run/hostler.sock" || p.Images() != "/srv/a/state/images" {
 		t.Errorf("own places: %s %s %s", p.ConfD(), p.Socket(), p.Images())
 	}
-	if p.HostLock() != paths.New("", "", "", "").HostLock() {
-		t.Errorf("two host locks: %s and %s", p.HostLock(), paths.New("", "", "", "").HostLock())
+	if p.HostLock() != New("", "", "", "").HostLock() {
+		t.Errorf("two host locks: %s and %s", p.HostLock(), New("", "", "", "").HostLock())
+	}
+}
+
+func TestExisting(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{dir: dir, filepath.Join(dir, "a", "b"): dir, "/": "/"} {
+		if got := Existing(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
 	}
 }
 
 // C23: the LXD socket is found by LXD_DIR, the snap's path, Debian's path.
 func TestFindLXDSocketOrder(t *testing.T) {
 	root := t.TempDir()
-	p := paths.New(root, "", "", "")
+	p := New(root, "", "", "")
 	if got := p.FindLXDSocket(""); got != "" {
 		t.Errorf("found %s on a host without LXD", got)
 	}
@@ -53,7 +60,7 @@ func TestFindLXDSocketOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		return paths.LXDSocket(dir)
+		return lxdSocket(dir)
 	}
 	debian := listen(filepath.Join(root, "/var/lib/lxd"))
 	if got := p.FindLXDSocket(""); got != debian {

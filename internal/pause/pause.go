@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// For returns after d, or with the context's error when ctx ends, e.g. between
-// two looks at a device that the kernel is making.
+// For returns nil after d, or ctx's error as soon as ctx ends. It serves e.g.
+// between two checks of a device that the kernel is making.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

@@ -1,6 +1,7 @@
-// Package plainword defines the characters of values that go into guests' files
-// which shells and apt read. Both the check of the configuration and the code
-// that writes user-data use it, so they refuse the same values.
+// Package plainword defines which characters are allowed in values that hostler
+// writes into guests' files for shells and apt. The check of the configuration
+// and the code that writes user-data both use this package, so that they refuse
+// the same values.
 package plainword
 
 import (
@@ -9,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// Refused names the forbidden characters. They would have a meaning in
-// /etc/environment and sources.list.
+// Refused names the forbidden characters, which have a special meaning in
+// /etc/environment or sources.list.
 const Refused = "blanks, quotes, control characters or one of # $ \\ ` ;"
 
-// Is reports whether a value may go into such files.
+// Is reports whether a value is allowed in such files.
 func Is(value string) bool {
 	return utf8.ValidString(value) && !strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.IsSpace(r) || strings.ContainsRune("\"'#$\\`;", r)

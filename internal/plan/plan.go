@@ -1,6 +1,6 @@
-// Package plan holds the words that all plans have in common: the impact of a
-// change, a change, and a step as shown to the user. Their JSON is part of the
-// API.
+// Package plan holds the types that all plans have in common, which are the
+// impact of a change, a change, and a step as shown to the user. Their JSON is
+// part of the API.
 package plan
 
 // Impact is the effect of a change on a running instance.
@@ -18,8 +18,8 @@ const (
 // Change is a field that differs between the declaration and the host.
 type Change struct {
 	Field string `json:"field"`
-	// From and To are for the user and never hold secrets: e.g. changed
-	// user-data reads "(changed)".
+	// From and To are for the user and never hold secrets, e.g. changed user-data
+	// reads "(changed)".
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Impact Impact `json:"impact"`
@@ -35,14 +35,15 @@ type Step struct {
 	// forget, recreate, attach, detach, initialise, conflict, or none.
 	Action string `json:"action"`
 	Impact Impact `json:"impact"`
-	// Detail is a sentence for the user; Changes names the fields.
+	// Detail is a sentence for the user. Changes lists the fields.
 	Detail  string   `json:"detail"`
 	Changes []Change `json:"changes,omitempty"`
-	// Held says why the step waits, e.g. "--allow restart" for missing consent, or
-	// that this agent does not support it.
+	// Held is the reason why the step waits, or "" if it does not wait. For
+	// example, it is "--allow restart" if the user must consent to a restart.
 	Held string `json:"held,omitempty"`
-	// Allow is the impact whose consent releases the step: restart, recreate or
-	// destroy. It is empty if consent does not.
+	// Allow is the impact that the user must allow to release the step, which is
+	// restart, recreate or destroy. It is empty if permission does not release
+	// the step.
 	Allow Impact `json:"allow,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,10 +43,14 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: n.FirstUser, Size: n.Users}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: n.FirstGroup, Size: n.Groups}}
+		if n.Root {
+			cmd.SysProcAttr.GidMappingsEnableSetgroups = true
+			cmd.SysProcAttr.Credential = &syscall.Credential{}
+		}
 	}
 	if c.Unprivileged {
-		// The kernel sends Pdeathsig when the thread that started the program
-		// ends, not when the process ends.
+		// Lock the thread, because the kernel sends Pdeathsig when the thread that
+		// started the program ends, not when the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -87,7 +92,7 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	out.finish()
 	result := Result{Stdout: out.stdout.tail.bytes(), Stderr: out.stderr.tail.bytes(), ExitCode: cmd.ProcessState.ExitCode()}
-	// A program with exit code 0 has done its work even if it was asked to
+	// A program with exit code 0 has done its work, even if it got a signal to
 	// stop.
 	if ended != nil && result.ExitCode != 0 {
 		return result, fmt.Errorf("cannot run %s: stopped: %w", c.Name(), ended)
@@ -99,8 +104,8 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 // end.
 func stop(pid int, c Command, waited <-chan error) error {
 	if c.NoKill {
-		// On SIGINT apt-get finishes the running dpkg call; during a download it
-		// stops at once. Its children get no signal.
+		// On SIGINT apt-get finishes the running dpkg call, or stops at once during
+		// a download. Its children get no signal.
 		_ = syscall.Kill(pid, syscall.SIGINT)
 		return <-waited
 	}
@@ -129,21 +134,20 @@ func outcome(c Command, state *os.ProcessState, result Result, err error) error 
 		return fmt.Errorf("cannot run %s: %w", c.Name(), err)
 	}
 	failure := &ExitError{Name: c.Name(), Code: state.ExitCode(), Tail: Tail(result.Stderr)}
-	if failure.Tail == "" {
-		failure.Tail = Tail(result.Stdout)
-	}
+	failure.Tail = cmp.Or(failure.Tail, Tail(result.Stdout))
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		failure.Signal = ws.Signal().String()
 	}
 	return failure
 }
 
-// nobodyElse is a user and a group that no other process has. systemd leaves
-// 65520 to 65533 unused. The user "nobody" (65534) may run dnsmasq.
+// nobodyElse is the id of a user and of a group that no other process has.
+// systemd leaves the ids 65520 to 65533 unused. The user "nobody" (65534) is
+// not suitable, because it may run dnsmasq.
 const nobodyElse = 65533
 
-// detach starts a daemon with its own session, no terminal, and its output in a
-// file.
+// detach starts a daemon in its own session, without a terminal, and with its
+// output in a file.
 func detach(cmd *exec.Cmd, c Command) (Result, error) {
 	log, err := os.OpenFile(c.Detach, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A daemon started by the program may hold its outputs open for ever. So
-// reading ends when drainQuiet passes without output after the program's end,
-// and drainMost after that end in any case.
+// A daemon that the program started may hold the program's outputs open for
+// ever. So after the program's end, reading ends as soon as drainQuiet passes
+// without output, and after drainMost in any case.
 const (
 	drainQuiet = 100 * time.Millisecond
 	drainMost  = 5 * time.Second
@@ -22,7 +22,7 @@ const (
 	pollEvery = 100 * time.Millisecond
 )
 
-// output reads everything a running program writes.
+// output reads all that a running program writes.
 type output struct {
 	stdout, stderr, status *stream
 
@@ -33,13 +33,13 @@ type output struct {
 type stream struct {
 	r, w *os.File
 	// file is set if r is a file in memory instead of a pipe. The program can
-	// then write on when this process is killed; a pipe would end it by
-	// SIGPIPE.
+	// then continue to write after this process is killed, whereas a pipe would
+	// end the program with SIGPIPE.
 	file   bool
 	tail   tailBuffer
 	line   []byte
 	onLine func(string)
-	endAt  atomic.Int64 // Unix nanoseconds at which reading ends, 0 while the program runs
+	endAt  atomic.Int64 // time in Unix nanoseconds at which reading ends; 0 while the program runs
 }
 
 func newOutput(c Command) (*output, error) {
@@ -127,7 +127,8 @@ func memoryFile(name string) (r, w *os.File, err error) {
 		return nil, nil, os.NewSyscallError("memfd_create", err)
 	}
 	r = os.NewFile(uintptr(fd), name)
-	// Both ends share an offset, which only writing moves; reads use positions.
+	// Both ends share an offset. Only writes move it, because reads give their
+	// position.
 	fd, err = unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		_ = r.Close()
@@ -168,8 +169,8 @@ func (s *stream) follow(lines *sync.Mutex) {
 	}
 }
 
-// drain reads a pipe to its end, or until the program has ended and its output
-// is read.
+// drain reads a pipe to its end, or until the program has ended and has no more
+// output.
 func (s *stream) drain(lines *sync.Mutex) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -185,8 +186,8 @@ func (s *stream) drain(lines *sync.Mutex) {
 		if err == nil {
 			continue
 		}
-		// If this read was already waiting at the program's end, its deadline
-		// may have passed before the last output: read once more.
+		// If this read was already waiting when the program ended, its deadline may
+		// have passed before the last output. Read once more.
 		if errors.Is(err, os.ErrDeadlineExceeded) && end == 0 {
 			continue
 		}
@@ -229,7 +230,8 @@ type tailBuffer struct {
 
 func (b *tailBuffer) write(p []byte) {
 	b.data = append(b.data, p...)
-	// Trimmed only when twice full, so that each byte moves once on average.
+	// Trim the data only when it exceeds twice the limit, so that each byte moves
+	// once on average.
 	if len(b.data) > 2*b.limit {
 		b.data = append(b.data[:0], b.data[len(b.data)-b.limit:]...)
 	}

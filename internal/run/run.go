@@ -1,6 +1,6 @@
 // Package run is the only package of hostler that starts other programs. It
-// never uses a shell: a program has an absolute path, gets its arguments one by
-// one, and a clean environment.
+// never uses a shell. A program has an absolute path, gets its arguments one by
+// one, and has a clean environment.
 package run
 
 import (
@@ -26,7 +26,7 @@ type Command struct {
 	// Env is added to the clean environment (see CleanEnv).
 	Env []string
 	Dir string
-	// Stdin is empty when nil.
+	// Stdin is the standard input. If it is nil, the input is empty.
 	Stdin io.Reader
 	// OnLine gets each line of stdout and stderr, without its newline, while
 	// the program runs. Calls never overlap.
@@ -34,49 +34,54 @@ type Command struct {
 	// OnStatus, when set, gets each line that the program writes to file
 	// descriptor 3. Calls never overlap with each other or with OnLine.
 	OnStatus func(line string)
-	// Limit bounds the bytes of stdout and of stderr in the Result, which holds
-	// the last bytes. 0 means defaultLimit.
+	// Limit is the number of bytes of stdout and of stderr that the Result holds.
+	// If there are more, it holds the last bytes. 0 means defaultLimit.
 	Limit int64
-	// Timeout ends the command like the end of the context; 0 means none.
+	// Timeout is the time after which the command ends, as at the end of the
+	// context; 0 means no timeout.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL to the process group when
 	// the context ends; 0 means SIGKILL at once.
 	Grace time.Duration
 	// NoKill is for programs that must not be killed, such as a package manager
-	// at work. At the end of the context only the program itself, not its
-	// group, gets a SIGINT, and Run waits for its end. The program also goes on
-	// if this process is killed.
+	// at work. At the end of the context only the program itself, not its group,
+	// gets a SIGINT, and Run waits for its end. The program also continues if
+	// this process is killed.
 	NoKill bool
 	// Users, when set, starts the program in its own user namespace.
 	Users *UserNamespace
 	// Unprivileged starts the program as a user and group that own nothing
-	// (65533), without supplementary groups, in its own IPC namespace, and
-	// kills it with this process. If this process is not root, only the last is
-	// done.
+	// (65533), without supplementary groups, in its own IPC namespace, and kills
+	// it when this process ends. If this process is not root, Unprivileged has
+	// only the last effect.
 	Unprivileged bool
 	// OnStart, when set, gets the process id of the running program.
 	OnStart func(pid int)
-	// Job names the work of which the command is a part, e.g. a bridge, for a
-	// Runner that runs commands as units. At most a unit of the same job runs at
-	// a time.
+	// Job names the object that the command works on, e.g. a bridge. A Runner
+	// that runs commands as units runs at most one unit of a job at a time.
 	Job string
-	// Detach, when set, starts the program as a daemon in its own session, with
-	// both outputs appended to the file of this name. Run returns after the
-	// start; the daemon outlives the context and this process.
+	// Detach, when set, starts the program as a daemon in its own session. Detach
+	// is the path of the file to which both outputs are appended. Run returns
+	// after the start. The daemon outlives the context and this process.
 	Detach string
 }
 
-// UserNamespace maps the ids from 0 on in a user namespace to users and groups
-// of this host. Only root may start a program in such a namespace.
+// UserNamespace maps the ids of a user namespace, starting with 0, to users and
+// groups of this host. Only root may start a program in such a namespace.
 type UserNamespace struct {
 	FirstUser, Users   int
 	FirstGroup, Groups int
+	// Root starts the program as the namespace's root, i.e. as FirstUser and
+	// FirstGroup of this host without supplementary groups. Otherwise the
+	// program has the caller's ids, which the namespace does not map, and no
+	// capability.
+	Root bool
 }
 
-// Name is the program's name without its folder.
+// Name returns the program's name without its folder.
 func (c Command) Name() string { return filepath.Base(c.Path) }
 
-// String is the command line, for logs of commands without secrets.
+// String returns the command line, for logs of commands without secrets.
 func (c Command) String() string {
 	return strings.Join(append([]string{c.Path}, c.Args...), " ")
 }
@@ -89,8 +94,8 @@ type Result struct {
 	PID int
 }
 
-// Runner runs commands. An exit code other than 0 is an *ExitError. If the
-// context ends first, the error wraps the context's error.
+// Runner runs commands. The error for an exit code other than 0 is an
+// *ExitError. If the context ends first, the error wraps the context's error.
 type Runner interface {
 	Run(ctx context.Context, c Command) (Result, error)
 }
@@ -103,8 +108,8 @@ type Awaiter interface {
 
 // Ender is a Runner that can end a process of any user.
 type Ender interface {
-	// End ends a process, its children and the unit that Detach made for it. A
-	// missing process is success.
+	// End ends a process, its children and the unit that Detach made for it. It
+	// succeeds if the process is missing.
 	End(ctx context.Context, pid int) error
 }
 
@@ -114,7 +119,7 @@ type ExitError struct {
 	// Code is -1 when a signal ended the program.
 	Code   int
 	Signal string
-	// Tail holds the last lines of stderr, or of stdout where stderr is empty.
+	// Tail holds the last lines of stderr, or of stdout if stderr is empty.
 	Tail string
 }
 
@@ -129,7 +134,7 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("cannot run %s: %s", e.Name, how)
 }
 
-// ExitCode returns the exit code in err's chain, if there is one.
+// ExitCode returns the exit code in err's chain, or false if there is none.
 func ExitCode(err error) (int, bool) {
 	var e *ExitError
 	if errors.As(err, &e) {
@@ -138,8 +143,8 @@ func ExitCode(err error) (int, bool) {
 	return 0, false
 }
 
-// CleanEnv is the environment of every program: a fixed search path, the locale
-// C.UTF-8, root's home, and no variable of the agent.
+// CleanEnv returns the environment of every program. It contains a fixed search
+// path, the locale C.UTF-8 and root's home, and no variable of the agent.
 func CleanEnv() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -149,7 +154,7 @@ func CleanEnv() []string {
 	}
 }
 
-// Bounds of the output that an error repeats.
+// The bounds of the output that an error repeats.
 const (
 	tailLines = 6
 	tailBytes = 1024

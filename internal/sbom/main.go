@@ -1,7 +1,7 @@
 // Command sbom writes a software bill of materials of Go programs to standard
 // output, as CycloneDX JSON. It reads the linked modules from the programs
 // themselves, so the list contains no module that is only in go.mod. Equal
-// programs give equal bytes.
+// programs give byte-identical output.
 //
 //	sbom VERSION PROGRAM...
 package main
@@ -67,7 +67,8 @@ func write(to io.Writer, version string, programs []string) error {
 	return cyclonedx.NewBOMEncoder(to, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// module describes a Go module. Its go.sum line, where known, is a property.
+// module returns the component of a Go module. The module's hash from go.sum,
+// if known, becomes a property.
 func module(path, version, sum string) cyclonedx.Component {
 	purl := "pkg:golang/" + path + "@" + version
 	c := cyclonedx.Component{BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}

@@ -1,6 +1,6 @@
-// Package strictyaml reads YAML of untrusted origin: a single document, bounded
-// in size and depth, without the parts of the language that two parsers may
-// read differently.
+// Package strictyaml reads YAML of untrusted origin. It accepts a single
+// document, bounded in size and depth, without the parts of the language that
+// two parsers may read differently.
 package strictyaml
 
 import (
@@ -15,11 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a document. They make a hostile document as cheap as a large
-// harmless document.
+// The bounds of a document. With these bounds, a hostile document costs no more
+// than a large harmless document.
 const (
-	MaxSize  = 256 << 10 // bytes
-	MaxDepth = 32        // nested maps and lists
+	maxSize  = 256 << 10 // bytes
+	maxDepth = 32        // nested maps and lists
 )
 
 // errFeature reports a part of the language that is not allowed.
@@ -28,8 +28,8 @@ var errFeature = errors.New("it uses an anchor, alias, tag, merge key or directi
 // Unmarshal reads a document into value, a pointer. Unknown keys, repeated keys
 // and a second document are errors. An empty document does not change value.
 func Unmarshal(content []byte, value any) error {
-	if len(content) > MaxSize {
-		return fmt.Errorf("it is %d bytes long, more than the %d KiB allowed", len(content), MaxSize>>10)
+	if len(content) > maxSize {
+		return fmt.Errorf("it is %d bytes long, more than the %d KiB allowed", len(content), maxSize>>10)
 	}
 	// A text in UTF-16 holds NUL bytes or is not valid UTF-8.
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
@@ -55,7 +55,8 @@ func Unmarshal(content []byte, value any) error {
 			return err
 		}
 	}
-	// Unknown keys are refused only by a decoder that starts from the text.
+	// Decode the text again, because only a decoder that starts from the text can
+	// refuse unknown keys.
 	decoder = yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	return plain(decoder.Decode(value))
@@ -77,7 +78,8 @@ func plain(err error) error {
 	return errors.New(goType.ReplaceAllString(text, ""))
 }
 
-// hasDirective reports a %YAML or %TAG line. Only comments may stand before it.
+// hasDirective reports whether the text has a %YAML or %TAG line. Only comments
+// and empty lines can precede such a line.
 func hasDirective(lines []string) bool {
 	for _, line := range lines {
 		if trimmed := strings.TrimSpace(line); trimmed != "" && trimmed[0] != '#' {
@@ -87,8 +89,8 @@ func hasDirective(lines []string) bool {
 	return false
 }
 
-// checker caches the characters of the last checked line: a line may have a
-// node every second character.
+// checker checks nodes. It caches the characters of the last checked line,
+// because a line may have a node every second character.
 type checker struct {
 	lines   []string
 	line    int
@@ -99,8 +101,8 @@ func (c *checker) check(n *yaml.Node, depth int) error {
 	switch {
 	case n.Kind == yaml.AliasNode, n.Anchor != "", n.Style&yaml.TaggedStyle != 0, n.Tag == "!!merge", c.bareTag(n):
 		return errFeature
-	case depth > MaxDepth && n.Kind != yaml.ScalarNode:
-		return fmt.Errorf("maps and lists are nested more than %d deep", MaxDepth)
+	case depth > maxDepth && n.Kind != yaml.ScalarNode:
+		return fmt.Errorf("maps and lists are nested more than %d deep", maxDepth)
 	}
 	for _, child := range n.Content {
 		if err := c.check(child, depth+1); err != nil {
@@ -110,8 +112,8 @@ func (c *checker) check(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// bareTag reports the tag ! without a name, which the parser drops. Only with
-// that tag does a node begin with "!".
+// bareTag reports whether the node has the tag ! without a name, which the
+// parser drops. Only a node with this tag begins with "!".
 func (c *checker) bareTag(n *yaml.Node) bool {
 	if n.Line < 1 || n.Line > len(c.lines) {
 		return false

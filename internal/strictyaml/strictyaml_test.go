@@ -1,11 +1,9 @@
-package strictyaml_test
+package strictyaml
 
 import (
 	"strings"
 	"testing"
 	"time"
-
-	"hostler/internal/strictyaml"
 )
 
 type shape struct {
@@ -15,13 +13,13 @@ type shape struct {
 
 func TestUnmarshal(t *testing.T) {
 	var got shape
-	if err := strictyaml.Unmarshal([]byte("# a comment\nname: one\nmarks: {a: '!b', c: 12}\n"), &got); err != nil {
+	if err := Unmarshal([]byte("# a comment\nname: one\nmarks: {a: '!b', c: 12}\n"), &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.Name != "one" || got.Marks["a"] != "!b" || got.Marks["c"] != "12" {
 		t.Errorf("got %+v", got)
 	}
-	if err := strictyaml.Unmarshal([]byte("# nothing\n"), &got); err != nil {
+	if err := Unmarshal([]byte("# nothing\n"), &got); err != nil {
 		t.Errorf("an empty document: %v", err)
 	}
 }
@@ -40,9 +38,9 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"NUL", "name: a\x00\n", "UTF-8"},
 		{"Latin-1", "name: \xe9\n", "UTF-8"},
 		{"deep", "marks: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), "deep"},
-		{"large", "name: " + strings.Repeat("a", strictyaml.MaxSize), "KiB"},
+		{"large", "name: " + strings.Repeat("a", maxSize), "KiB"},
 	} {
-		if err := strictyaml.Unmarshal([]byte(c.text), &shape{}); err == nil || !strings.Contains(err.Error(), c.why) {
+		if err := Unmarshal([]byte(c.text), &shape{}); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.why)
 		}
 	}
@@ -56,11 +54,11 @@ func TestHostileDocumentsAreCheap(t *testing.T) {
 		"a long line": "a,",
 	} {
 		start := time.Now()
-		text := strings.Repeat(unit, (strictyaml.MaxSize-2)/len(unit))
+		text := strings.Repeat(unit, (maxSize-2)/len(unit))
 		if name == "a long line" {
 			text = "[" + text + "]"
 		}
-		if err := strictyaml.Unmarshal([]byte(text), &shape{}); err == nil {
+		if err := Unmarshal([]byte(text), &shape{}); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 		if took := time.Since(start); took > 10*time.Second {

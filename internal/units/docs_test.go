@@ -49,7 +49,7 @@ func TestCapabilitiesAreDocumented(t *testing.T) {
 		"hostlerd.service":             bounding(t, "../../debian/hostler.hostlerd.service"),
 		"hostler-provisioner@.service": bounding(t, "../../debian/hostler-provisioner@.service"),
 	}
-	for _, k := range []Kind{Apt, Image, Scan, Users, DNSMasq, DHClient, Grow, Trial} {
+	for _, k := range []Kind{Apt, Image, Scan, Users, DNSMasq, DHClient, DHCPCD, Grow, Trial} {
 		var set []string
 		for _, c := range k.capabilities {
 			set = append(set, names[c])

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"path/filepath"
@@ -18,8 +19,9 @@ import (
 // prefix begins the names of all units.
 const prefix = "hostler-"
 
-// endsWithin is the time between SIGTERM and SIGKILL at the end of a unit, and
-// packagesEnd that for packages: an interrupted dpkg leaves them half installed.
+// endsWithin is the time between SIGTERM and SIGKILL at the end of a unit.
+// packagesEnd is this time for the installation of packages. It is long,
+// because an interrupted dpkg leaves packages half installed.
 const (
 	endsWithin  = 5 * time.Second
 	packagesEnd = 10 * time.Minute
@@ -28,20 +30,23 @@ const (
 // Kind is a kind of work, with its privileges.
 type Kind struct {
 	name, description string
-	// single: all commands have the unit's name in common, so that one runs at
-	// a time.
+	// single is true if all commands share the unit's name, so that only one of
+	// them runs at a time.
 	single bool
-	// daemons: processes that the command leaves behind stay.
+	// daemons is true if processes that the command leaves behind continue to
+	// run.
 	daemons bool
 	end     time.Duration
-	// capabilities are the only capabilities.
+	// capabilities are the only capabilities of the unit.
 	capabilities []int
-	// families are the only address families of sockets.
+	// families are the only address families of the unit's sockets.
 	families []string
-	// namespaces are the only namespaces, as flags of unshare(2).
+	// namespaces are the only kinds of namespaces that the unit can create, as
+	// flags of unshare(2).
 	namespaces uint64
-	// writes: the unit sees the host's files read-only, except for the
-	// directories that writes returns. nil: it shares the agent's view.
+	// writes returns the directories that the unit can write to. The unit sees
+	// the host's other files read-only. If writes is nil, the unit sees the
+	// host's files as the agent does.
 	writes func(c run.Command) []string
 	more   []dbus.Property
 }
@@ -53,7 +58,8 @@ var networks = []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"}
 // The kinds of work. docs/ARCHITECTURE.md gives the reasons for their
 // capabilities.
 var (
-	// Apt installs packages: their scripts may do almost anything on the host.
+	// Apt installs packages, whose scripts may need almost any privilege on the
+	// host.
 	Apt = Kind{
 		name: "apt", description: "installs packages", single: true, daemons: true, end: packagesEnd,
 		capabilities: []int{
@@ -65,8 +71,8 @@ var (
 		namespaces: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWUSER,
 		more:       limits,
 	}
-	// Image builds an image. Its commands have a working directory, in which all
-	// their files are.
+	// Image builds an image. All files of its commands are in the commands'
+	// working directory.
 	Image = Kind{
 		name: "image", description: "builds an image",
 		capabilities: []int{
@@ -96,8 +102,8 @@ var (
 		writes:       none,
 		more:         []dbus.Property{property("PrivateNetwork", true), property("PrivateDevices", true), property("RestrictSUIDSGID", true)},
 	}
-	// DNSMasq is a network's DHCP and DNS server; its directory is that of its
-	// log.
+	// DNSMasq is a network's DHCP and DNS server. It writes to the directory of
+	// its log.
 	DNSMasq = Kind{
 		name: "dnsmasq", description: "DHCP and DNS server",
 		capabilities: []int{
@@ -112,6 +118,16 @@ var (
 		name: "dhclient", description: "renews a DHCP lease", daemons: true,
 		capabilities: []int{
 			unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN,
+		},
+		families: append([]string{"AF_PACKET"}, networks...),
+	}
+	// DHCPCD renews the lease of a host's NIC too. It separates its privileges
+	// into several processes.
+	DHCPCD = Kind{
+		name: "dhcpcd", description: "renews a DHCP lease", daemons: true,
+		capabilities: []int{
+			unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE,
+			unix.CAP_NET_RAW, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT,
 		},
 		families: append([]string{"AF_PACKET"}, networks...),
 	}
@@ -134,8 +150,8 @@ var (
 
 func none(run.Command) []string { return nil }
 
-// limits are those of hostlerd.service. Above MemoryHigh the kernel slows a
-// unit down and reclaims its memory.
+// limits are the same limits as in hostlerd.service. Above MemoryHigh, the
+// kernel slows a unit down and reclaims its memory.
 var limits = []dbus.Property{property("MemoryHigh", uint64(2<<30)), property("TasksMax", uint64(4096))}
 
 // kernel protects the kernel's settings, logs and modules.
@@ -147,7 +163,7 @@ var kernel = []dbus.Property{
 // deniedCalls are the system calls that no kind needs.
 var deniedCalls = []string{"@clock", "@cpu-emulation", "@debug", "@module", "@obsolete", "@raw-io", "@reboot", "@swap"}
 
-// listed is systemd's type of a list that allows or denies its entries.
+// listed is systemd's type for a list whose entries are allowed or denied.
 type listed struct {
 	Allow bool
 	Names []string
@@ -171,11 +187,13 @@ func (k Kind) unit(job string) string {
 // stem returns the name of a service without its type.
 func stem(unit string) string { return strings.TrimSuffix(unit, ".service") }
 
-// numbered returns another name for a unit. No unit of another job has it,
-// since plain leaves no colon.
+// numbered returns the n-th alternative name of a unit, for use when the first
+// name is taken. No other job has that name, because plain() removes colons
+// from job names.
 func numbered(unit string, n int) string { return stem(unit) + ":" + strconv.Itoa(n) + ".service" }
 
-// plain replaces the characters that a unit's name must not have.
+// plain returns r if it is allowed in the name of a unit, or else an
+// underscore.
 func plain(r rune) rune {
 	if r < 0x80 && (r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("-_.", r)) {
 		return r
@@ -183,17 +201,15 @@ func plain(r rune) rune {
 	return '_'
 }
 
-// all returns the properties of a command's unit, except for those that start
-// its program.
+// all returns the properties of a command's unit, except for the properties
+// that start its program.
 func (k Kind) all(c run.Command) []dbus.Property {
 	var set uint64
 	for _, capability := range k.capabilities {
 		set |= 1 << capability
 	}
 	end, kill := k.end, "control-group"
-	if end == 0 {
-		end = endsWithin
-	}
+	end = cmp.Or(end, endsWithin)
 	if k.daemons {
 		kill = "process"
 	}
@@ -225,7 +241,7 @@ func (k Kind) all(c run.Command) []dbus.Property {
 	return append(all, k.more...)
 }
 
-// scopeOf returns the properties of a scope for a process.
+// scopeOf returns the properties of a scope that ends a process.
 func scopeOf(pid int) []dbus.Property {
 	return []dbus.Property{
 		dbus.PropDescription("hostler: ends a process"), dbus.PropPids(uint32(pid)),

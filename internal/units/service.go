@@ -2,7 +2,6 @@ package units
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 
@@ -13,7 +12,7 @@ import (
 type Service string
 
 // Start starts the unit and waits until it is ready. It resets a failed unit
-// first; a running unit is success.
+// first. It succeeds if the unit already runs.
 func (u Service) Start(ctx context.Context) error {
 	s, err := read(ctx, string(u))
 	if err != nil {
@@ -48,7 +47,7 @@ func (u Service) End(ctx context.Context) error {
 	return u.Stop(ctx)
 }
 
-// Down returns the reason why the unit stays down, or "".
+// Down returns the reason why systemd will not start the unit by itself, or "".
 func (u Service) Down(ctx context.Context) (string, error) {
 	s, err := read(ctx, string(u))
 	return s.down(), err
@@ -71,8 +70,5 @@ func StartTransient(ctx context.Context, unit, description string, command []str
 
 // job queues a systemd job and waits for its end.
 func job(ctx context.Context, verb, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
-	if err := Job(ctx, unit, queue); err != nil {
-		return fmt.Errorf("cannot %s %s: %w", verb, unit, err)
-	}
-	return nil
+	return fault.Explain(runJob(ctx, unit, queue), "cannot %s %s", verb, unit)
 }

@@ -5,67 +5,68 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"hostler/internal/fault"
 )
 
-// State is the state of a unit, in systemd's terms.
-type State struct {
+// unitState is the state of a unit, in systemd's terms.
+type unitState struct {
 	name, load, active, sub, result string
-	// since is the time of the last change; zero: no change in this boot.
+	// since is the time of the last change, or zero if the unit has not changed
+	// since the host booted.
 	since time.Time
 }
 
 // systemdTimeout bounds a request to systemd.
 const systemdTimeout = 10 * time.Second
 
-func read(ctx context.Context, unit string) (State, error) {
+func read(ctx context.Context, unit string) (unitState, error) {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := Connect(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
-		return State{}, fmt.Errorf("cannot look at %s: %w", unit, err)
+		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
 	}
 	defer conn.Close()
 	p, err := conn.GetAllPropertiesContext(ctx, unit)
 	if err != nil {
-		return State{}, fmt.Errorf("cannot look at %s: %w", unit, err)
+		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
 	}
 	return stateOf(unit, p), nil
 }
 
-func stateOf(unit string, properties map[string]any) State {
+func stateOf(unit string, properties map[string]any) unitState {
 	word := func(name string) string { s, _ := properties[name].(string); return s }
-	s := State{name: unit, load: word("LoadState"), active: word("ActiveState"), sub: word("SubState"), result: word("Result")}
+	s := unitState{name: unit, load: word("LoadState"), active: word("ActiveState"), sub: word("SubState"), result: word("Result")}
 	if micros, ok := properties["StateChangeTimestamp"].(uint64); ok && micros > 0 {
 		s.since = time.UnixMicro(int64(micros))
 	}
 	return s
 }
 
-// resetFailed resets a unit that systemd gave up, so that it can start again.
+// resetFailed resets a unit that systemd has given up, so that the unit can
+// start again.
 func resetFailed(ctx context.Context, unit string) error {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := Connect(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", unit, err)
 	}
 	defer conn.Close()
-	if err := conn.ResetFailedUnitContext(ctx, unit); err != nil {
-		return fmt.Errorf("cannot start %s, which failed: %w", unit, err)
-	}
-	return nil
+	return fault.Explain(conn.ResetFailedUnitContext(ctx, unit), "cannot start %s, which failed", unit)
 }
 
-// ended says that the unit does not run and that systemd will not start it by
+// ended reports whether the unit does not run and systemd will not start it by
 // itself.
-func (s State) ended() bool { return s.active == "inactive" || s.active == "failed" }
+func (s unitState) ended() bool { return s.active == "inactive" || s.active == "failed" }
 
-// masked says that systemd refuses to start the unit. A running unit may be
-// masked too, which does not count.
-func (s State) masked() bool { return s.ended() && s.load == "masked" }
+// masked reports whether the unit has ended and systemd refuses to start it. A
+// running unit does not count, even if its name is masked.
+func (s unitState) masked() bool { return s.ended() && s.load == "masked" }
 
-// down returns the reason why the unit stays down, or "".
-func (s State) down() string {
+// down returns the reason why systemd will not start the unit by itself, or "".
+func (s unitState) down() string {
 	switch {
 	case !s.ended():
 		return ""
@@ -82,12 +83,13 @@ func (s State) down() string {
 // Row describes the unit in the host's status.
 type Row struct {
 	State, Message string
-	// Since is the time of the last change; zero: no change in this boot.
+	// Since is the time of the last change, or zero if the unit has not changed
+	// since the host booted.
 	Since time.Time
 }
 
 // Row returns the unit's row.
-func (s State) Row() Row {
+func (s unitState) Row() Row {
 	row := Row{State: "running", Message: "the unit " + s.name, Since: s.since}
 	switch {
 	case strings.HasPrefix(s.sub, "auto-restart"):

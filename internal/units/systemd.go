@@ -8,6 +8,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+
+	"hostler/internal/fault"
 )
 
 // systemd is the host's systemd.
@@ -15,7 +17,7 @@ type systemd struct{}
 
 var _ system = systemd{}
 
-// errorName begins the names of systemd's errors.
+// errorName is the beginning of the names of systemd's errors.
 const errorName = "org.freedesktop.systemd1."
 
 func isError(err error, name string) bool {
@@ -23,18 +25,15 @@ func isError(err error, name string) bool {
 	return errors.As(err, &e) && e.Name == errorName+name
 }
 
-// Connect returns a connection with the host's systemd.
-func Connect(ctx context.Context) (*dbus.Conn, error) {
+// connect returns a connection to the host's systemd.
+func connect(ctx context.Context) (*dbus.Conn, error) {
 	conn, err := dbus.NewSystemConnectionContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach systemd: %w", err)
-	}
-	return conn, nil
+	return conn, fault.Explain(err, "cannot reach systemd")
 }
 
 // Start implements system.
 func (systemd) Start(ctx context.Context, unit string, properties []dbus.Property) error {
-	err := Job(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
+	err := runJob(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
 		return c.StartTransientUnitContext(ctx, unit, "fail", properties, result)
 	})
 	if isError(err, "UnitExists") {
@@ -43,10 +42,10 @@ func (systemd) Start(ctx context.Context, unit string, properties []dbus.Propert
 	return err
 }
 
-// Job queues a job and waits for its end. The error of queue is returned as it
-// is.
-func Job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
-	conn, err := Connect(ctx)
+// runJob queues a job and waits for its end. It returns queue's error
+// unchanged.
+func runJob(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
+	conn, err := connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func Job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string)
 	return err
 }
 
-// ending returns the result of a job.
+// ending waits for the end of a job and returns the job's result.
 func ending(ctx context.Context, result <-chan string, connected func() bool) (string, error) {
 	check := time.NewTicker(awaitPoll)
 	defer check.Stop()
@@ -82,7 +81,7 @@ func ending(ctx context.Context, result <-chan string, connected func() bool) (s
 
 // Main implements system.
 func (systemd) Main(ctx context.Context, unit string) (int, error) {
-	conn, err := Connect(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +99,7 @@ func (systemd) Main(ctx context.Context, unit string) (int, error) {
 
 // Loaded implements system.
 func (systemd) Loaded(ctx context.Context, unit string) (map[string]bool, error) {
-	conn, err := Connect(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +111,8 @@ func (systemd) Loaded(ctx context.Context, unit string) (map[string]bool, error)
 	return loaded(units), nil
 }
 
-// loaded leaves out units that only another unit names.
+// loaded returns for each loaded unit whether it runs. It leaves out units that
+// do not exist, which are listed because another unit names them.
 func loaded(units []dbus.UnitStatus) map[string]bool {
 	runs := map[string]bool{}
 	for _, u := range units {
@@ -125,7 +125,7 @@ func loaded(units []dbus.UnitStatus) map[string]bool {
 
 // UnitOf implements system.
 func (systemd) UnitOf(ctx context.Context, pid int) (string, error) {
-	conn, err := Connect(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -139,7 +139,7 @@ func (systemd) UnitOf(ctx context.Context, pid int) (string, error) {
 
 // Stop implements system.
 func (systemd) Stop(ctx context.Context, unit string) error {
-	err := Job(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
+	err := runJob(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
 		return c.StopUnitContext(ctx, unit, "replace", result)
 	})
 	if isError(err, "NoSuchUnit") {

@@ -1,11 +1,11 @@
 // Package units runs commands as transient systemd units. A unit has the
-// privileges of its kind of work, e.g. those of a package's scripts, so the
-// agent's own unit does not need them.
+// privileges that its kind of work needs, e.g. the privileges for a package's
+// scripts. So the agent's own unit does not need these privileges.
 //
 // A unit executes `hostlerd internal unit`, which gets the command over a
 // socket that only the agent and the unit have. So no argument, variable or
 // input of the command is among the unit's properties, which every user of the
-// host may read.
+// host can read.
 package units
 
 import (
@@ -45,33 +45,34 @@ var (
 // system is the part of systemd that a Runner uses.
 type system interface {
 	// Start starts a transient unit and returns when its program executes. The
-	// error is errExists while a unit of the name exists.
+	// error is errExists while a unit with this name exists.
 	Start(ctx context.Context, unit string, properties []dbus.Property) error
-	// Loaded returns the units of a job that systemd knows, and whether they run.
+	// Loaded returns the units of a job that systemd knows, keyed by name. The
+	// value is true if the unit runs.
 	Loaded(ctx context.Context, unit string) (map[string]bool, error)
-	// Main returns the unit's main process; 0 if it has ended.
+	// Main returns the id of the unit's main process, or 0 if it has ended.
 	Main(ctx context.Context, unit string) (int, error)
-	// UnitOf returns the unit of a process; "" without any.
+	// UnitOf returns the unit of a process, or "" if it has none.
 	UnitOf(ctx context.Context, pid int) (string, error)
 	// Stop ends a unit and returns when it has ended.
 	Stop(ctx context.Context, unit string) error
 }
 
-// errExists says that a unit of the name exists.
+// errExists means that a unit with the wanted name exists.
 var errExists = errors.New("a unit of this name exists")
 
 const (
-	// answerWithin bounds the wait for an answer of systemd. It answers at once,
-	// except while it reads its unit files again.
+	// answerWithin bounds the wait for an answer of systemd. systemd answers at
+	// once, except while it reads its unit files again.
 	answerWithin = 30 * time.Second
 	// endWithin bounds the wait for the end of a job's former unit.
 	endWithin = 30 * time.Second
 	// collectWithin is the time in which systemd removes a unit that has ended,
 	// unless the unit has left processes behind.
 	collectWithin = time.Second
-	// startPoll is the interval of the attempts to start a unit whose name is
-	// taken, awaitPoll that of the checks for the end of an earlier agent's unit.
-	// sayEvery is the interval of the progress messages.
+	// startPoll is the interval between attempts to start a unit whose name is
+	// taken. awaitPoll is the interval between checks for the end of an earlier
+	// agent's unit. sayEvery is the interval between progress messages.
 	startPoll = 50 * time.Millisecond
 	awaitPoll = 500 * time.Millisecond
 	sayEvery  = 5 * time.Second
@@ -84,8 +85,8 @@ func New(kind Kind, log *slog.Logger) *Runner {
 
 // Run implements run.Runner. The error is fault.Transient if the unit did not
 // start or was ended, so that the command has no result. If the agent is killed
-// meanwhile, the unit ends itself, except for a NoKill command: its unit ends
-// with the command.
+// meanwhile, the unit ends itself, except that the unit of a NoKill command
+// continues until the command ends.
 func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
@@ -111,13 +112,15 @@ func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	return follow(ctx, near, unit, c)
 }
 
-// naming holds a value while the name of a unit is chosen and taken.
+// naming is a lock on the choice of unit names. It holds a value while a unit's
+// name is chosen and taken.
 var naming = make(chan struct{}, 1)
 
 // start starts a unit and returns its name. It waits for the end of the job's
 // former unit, e.g. of the last command or of an agent that was killed. A unit
-// that has left processes behind keeps its name until they end. They may be a
-// package's daemon, so they stay, and the new unit gets another name.
+// that has left processes behind keeps its name until these processes end. They
+// may be a package's daemon and must not be stopped, so the new unit gets
+// another name.
 func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Property) (string, error) {
 	begun, ended := time.Now(), time.Time{}
 	for {
@@ -142,11 +145,11 @@ func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Prope
 	}
 }
 
-// errRuns says that a unit of the job runs.
+// errRuns means that a unit of the job runs.
 var errRuns = errors.New("a unit of this job runs")
 
-// attempt starts a unit under the first free name. Unless another name may be
-// taken, that is the job's own.
+// attempt starts a unit and returns its name. The name is unit. If this name is
+// taken and another is set, the name is the first free alternative.
 func (r *Runner) attempt(ctx context.Context, unit string, properties []dbus.Property, another bool) (string, error) {
 	select {
 	case naming <- struct{}{}:
@@ -178,7 +181,7 @@ func (r *Runner) attempt(ctx context.Context, unit string, properties []dbus.Pro
 	return name, err
 }
 
-// running returns a unit that runs, "" without any.
+// running returns the name of a unit that runs, or "".
 func running(loaded map[string]bool) string {
 	for name, runs := range loaded {
 		if runs {
@@ -188,7 +191,7 @@ func running(loaded map[string]bool) string {
 	return ""
 }
 
-// answer bounds a question to systemd.
+// answer calls question, which asks systemd, with a time limit of answerWithin.
 func answer[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -199,8 +202,8 @@ func answer[T any](ctx context.Context, question func(context.Context) (T, error
 	return got, err
 }
 
-// daemon starts a program that outlives this process. It needs nothing from the
-// agent, so its unit executes it directly.
+// daemon starts a program that outlives this process. The program needs nothing
+// from the agent, so its unit executes the program directly.
 func (r *Runner) daemon(ctx context.Context, unit string, c run.Command) (run.Result, error) {
 	properties := append(r.kind.all(c),
 		dbus.PropExecStart(append([]string{c.Path}, c.Args...), true),
@@ -240,8 +243,9 @@ func (r *Runner) Await(ctx context.Context, progress func(string)) error {
 }
 
 // End implements run.Ender. A process that an earlier version of the agent
-// started without a unit gets a scope, which systemd then ends. An agent that
-// was killed between the two has left the scope, which then only ends.
+// started without a unit gets a scope, which systemd then ends. If an earlier
+// agent was killed before it ended the scope, the scope exists already and End
+// only ends it.
 func (r *Runner) End(ctx context.Context, pid int) error {
 	unit, err := answer(ctx, func(ctx context.Context) (string, error) { return r.system.UnitOf(ctx, pid) })
 	if err != nil {
@@ -258,10 +262,7 @@ func (r *Runner) End(ctx context.Context, pid int) error {
 		}
 	}
 	_, err = answer(ctx, func(ctx context.Context) (any, error) { return nil, r.system.Stop(ctx, unit) })
-	if err != nil {
-		return fmt.Errorf("cannot end %s: %w", unit, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot end %s", unit)
 }
 
 // socketPair returns the agent's end of its connection with a unit, and the
@@ -294,7 +295,7 @@ func connOf(file *os.File) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// unanswered is the error for a unit that ended without a report.
+// unanswered returns the error for a unit that ended without a report.
 func unanswered(unit string, c run.Command, err error) error {
 	return fault.New(fault.Transient, "cannot run %s: %s was ended: %v; see `journalctl -u %s`", c.Name(), unit, err, unit)
 }

@@ -20,7 +20,7 @@ import (
 	"hostler/internal/run"
 )
 
-// order is the agent's first message: the command to run.
+// order is the agent's first message, which contains the command to run.
 type order struct {
 	Path           string
 	Args, Env      []string
@@ -31,13 +31,14 @@ type order struct {
 	NoKill         bool
 	Users          *run.UserNamespace
 	Unprivileged   bool
-	// Lines, Status and Start ask for reports.
+	// Lines, Status and Start ask for reports of output lines, status lines and
+	// the start.
 	Lines, Status, Start bool
-	// File: the input is the file that came with the message.
+	// File is true if the input is the file that came with the message.
 	File bool
 }
 
-// report is a message of the unit. The last has an end.
+// report is a message of the unit. The last report has an End.
 type report struct {
 	PID    int    `json:",omitempty"`
 	Line   []byte `json:",omitempty"`
@@ -60,7 +61,8 @@ type end struct {
 	Stdout, Stderr []byte
 	ExitCode       int
 	Exit           *run.ExitError `json:",omitempty"`
-	// Problem is the text of any other error, Cause the error in its chain.
+	// Problem is the text of an error that is not an ExitError. Cause is the
+	// error in its chain that callers look for.
 	Problem string  `json:",omitempty"`
 	Cause   causeOf `json:",omitempty"`
 }
@@ -74,10 +76,11 @@ const (
 	absent
 )
 
-// causes are the errors that a caller of a Runner may look for.
+// causes are the errors that callers of a Runner look for.
 var causes = map[causeOf]error{canceled: context.Canceled, expired: context.DeadlineExceeded, absent: os.ErrNotExist}
 
-// follow sends the command to its unit and passes on the unit's reports.
+// follow sends the command to its unit, passes the unit's reports to the
+// command's callbacks, and returns the result.
 func follow(ctx context.Context, socket *net.UnixConn, unit string, c run.Command) (run.Result, error) {
 	o := order{
 		Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Limit: c.Limit, Timeout: c.Timeout, Grace: c.Grace,
@@ -94,7 +97,7 @@ func follow(ctx context.Context, socket *net.UnixConn, unit string, c run.Comman
 	if err := send(socket, o, file); err != nil {
 		return run.Result{}, unanswered(unit, c, err)
 	}
-	// After the order, any message means that the context has ended.
+	// After the order, any message to the unit means that the context has ended.
 	stop := context.AfterFunc(ctx, func() { _, _ = socket.Write([]byte("{}\n")) })
 	defer stop()
 	for in := json.NewDecoder(socket); ; {
@@ -139,12 +142,12 @@ type problem struct {
 func (p *problem) Error() string { return p.text }
 func (p *problem) Unwrap() error { return p.cause }
 
-// credentials are the user and password in an address.
+// credentials matches the user and password in a URL.
 var credentials = regexp.MustCompile(`//[^/\s]*@`)
 
-// Inside runs in a unit: it runs the command that the agent sends over the
-// socket, reports to the agent, and writes the lines for the agent to the journal
-// too, without passwords of addresses.
+// Inside is the unit's part. It runs the command that the agent sends over the
+// socket in file, and reports to the agent. It also writes the output lines to
+// the journal, without the passwords in URLs.
 func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	conn, err := connOf(file)
 	if err != nil {
@@ -163,7 +166,7 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	defer cancel()
 	go func() {
 		if n, _ := conn.Read(make([]byte, 1)); n > 0 || !o.NoKill {
-			cancel() // the agent says so, or it is gone
+			cancel() // the agent asks for the end, or the agent is gone
 		}
 	}()
 	var writing sync.Mutex
@@ -198,11 +201,11 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	return err
 }
 
-// most bounds an order, in bytes.
+// most is the maximum length of an order in bytes.
 const most = 16 << 20
 
-// send writes an order, and passes the file of its input, if any, with the
-// length of the order.
+// send writes the length of an order and then the order. The message with the
+// length also passes the file of the order's input, if any.
 func send(socket *net.UnixConn, o order, file *os.File) error {
 	data, err := json.Marshal(o)
 	if err != nil {

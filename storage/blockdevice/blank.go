@@ -16,11 +16,12 @@ import (
 // chunk is the size of a read from a device, in bytes.
 const chunk = 1 << 20
 
-// Blank reports whether a device of that size is proven empty: it has no known
-// signature, and every byte ever written to it is zero. Otherwise found
-// describes the contents. Of a loop device only the file's extents with data
-// are read, of any other device everything; progress, if set, receives the
-// bytes done and the total. If ctx ends early, the error is ctx.Err().
+// Blank reports whether a device of size bytes is proven empty. This means that
+// it has no known signature and every byte ever written to it is zero.
+// Otherwise found describes the contents. Of a loop device, Blank reads only
+// the file's extents with data; of any other device, it reads everything.
+// progress, if set, receives the bytes done and the total. If ctx ends early,
+// the error is ctx.Err().
 func Blank(ctx context.Context, r io.ReaderAt, size int64, progress func(done, total int64)) (blank bool, found string, err error) {
 	signatures, err := Probe(r, size)
 	if err != nil {
@@ -52,7 +53,8 @@ func Blank(ctx context.Context, r io.ReaderAt, size int64, progress func(done, t
 	return true, "", nil
 }
 
-// allZero reads the extents that next returns, up to size.
+// allZero reports whether the extents that next returns, up to size, contain
+// only zeros.
 func allZero(ctx context.Context, r io.ReaderAt, size int64, next func(from int64) (start, end int64, err error), progress func(done, total int64)) (bool, error) {
 	zeros, b := make([]byte, chunk), make([]byte, chunk)
 	for at := int64(0); at < size; {
@@ -81,7 +83,7 @@ func allZero(ctx context.Context, r io.ReaderAt, size int64, next func(from int6
 }
 
 // dataOf returns the first extent with data at or after an offset, or size if
-// there is none. A filesystem without SEEK_DATA counts as all data.
+// there is none. On a filesystem without SEEK_DATA, everything counts as data.
 func dataOf(file *os.File, from, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(file.Fd()), from, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
@@ -121,15 +123,16 @@ func fileBehind(device *os.File) *os.File {
 	return file
 }
 
-// sameFile reports whether a file is the backing file of a loop device.
+// sameFile reports whether a file is the backing file of the loop device with
+// the status.
 func sameFile(file *os.File, status *unix.LoopInfo64) bool {
 	var is unix.Stat_t
 	var on unix.Statfs_t
 	if unix.Fstat(int(file.Fd()), &is) != nil || unix.Fstatfs(int(file.Fd()), &on) != nil {
 		return false
 	}
-	// On btrfs, the loop driver reports the device of the filesystem, stat that
-	// of the subvolume.
+	// On btrfs, the loop driver reports the device number of the filesystem, but
+	// fstat reports the one of the subvolume.
 	device := is.Dev == status.Device || on.Type == unix.BTRFS_SUPER_MAGIC
 	return is.Mode&unix.S_IFMT == unix.S_IFREG && device && is.Ino == status.Inode
 }

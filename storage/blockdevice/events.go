@@ -1,7 +1,6 @@
 package blockdevice
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,24 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event says that the kernel added, changed or removed a block device. It is
-// only a hint to look again.
-type Event struct {
-	// Action is the kernel's word, such as add, change or remove; "lost" when
-	// events were lost, so that every device has to be looked at.
-	Action string
-	// Name is the kernel's name of the device.
-	Name string
-}
-
 // uevents is the multicast group of the kernel's own messages; udev repeats
 // them in another group.
 const uevents = 1
 
-// Events sends events about block devices until ctx ends, then closes the
-// channel. A slow receiver misses events, but the channel then holds at least
-// one event that makes it look again.
-func Events(ctx context.Context) (<-chan Event, error) {
+// Changes returns a channel that gets a signal when the kernel adds, changes or
+// removes a block device. The channel is closed when ctx ends. Changes before
+// the receiver takes a signal merge into this signal.
+func Changes(ctx context.Context) (<-chan struct{}, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for block devices: %w", err)
@@ -37,6 +26,7 @@ func Events(ctx context.Context) (<-chan Event, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("cannot listen for block devices: %w", err)
 	}
+	_ = dropVirtual(fd) // without the filter the agent is only woken more often
 	// os.NewFile puts the socket under the runtime's poller, so that closing it
 	// ends a read.
 	file := os.NewFile(uintptr(fd), "uevents")
@@ -45,10 +35,10 @@ func Events(ctx context.Context) (<-chan Event, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("cannot listen for block devices: %w", err)
 	}
-	events := make(chan Event, 64)
+	changes := make(chan struct{}, 1)
 	stop := context.AfterFunc(ctx, func() { _ = file.Close() })
 	go func() {
-		defer close(events)
+		defer close(changes)
 		defer file.Close()
 		defer stop()
 		buffer := make([]byte, 16<<10)
@@ -63,56 +53,39 @@ func Events(ctx context.Context) (<-chan Event, error) {
 			if err != nil {
 				return // closed
 			}
-			var e Event
 			switch {
-			case errors.Is(got, unix.ENOBUFS):
-				e = Event{Action: "lost"}
 			case errors.Is(got, unix.EINTR):
 				continue
+			case errors.Is(got, unix.ENOBUFS): // lost messages may be about block devices
 			case got != nil:
 				return
-			default:
-				// Any process may send to the group; the kernel has port 0.
-				if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-					continue
-				}
-				if e, ok := parse(buffer[:n]); ok {
-					offer(events, e)
-				}
+			case !fromKernel(from) || !ofBlockDevice(buffer[:n]):
 				continue
 			}
-			offer(events, e)
+			select {
+			case changes <- struct{}{}:
+			default: // a signal is already pending
+			}
 		}
 	}()
-	return events, nil
+	return changes, nil
 }
 
-func offer(events chan<- Event, e Event) {
-	select {
-	case events <- e:
-	default: // the full channel already makes the receiver look
-	}
+// fromKernel reports whether a message has port 0, which only the kernel uses.
+// Any process may send to the group.
+func fromKernel(sender unix.Sockaddr) bool {
+	from, ok := sender.(*unix.SockaddrNetlink)
+	return ok && from.Pid == 0
 }
 
-// parse parses a message: ACTION@PATH, then KEY=VALUE, each ended by a zero
-// byte.
-func parse(message []byte) (Event, bool) {
-	var e Event
-	block := false
-	for i, field := range bytes.Split(message, []byte{0}) {
-		text := string(field)
-		key, v, pair := strings.Cut(text, "=")
-		switch {
-		case i == 0 && !strings.Contains(text, "@"):
-			return e, false
-		case !pair:
-		case key == "ACTION":
-			e.Action = v
-		case key == "SUBSYSTEM":
-			block = v == "block"
-		case key == "DEVNAME":
-			e.Name = strings.TrimPrefix(v, "/dev/")
-		}
+// ofBlockDevice reports whether a message is about a block device. A message
+// consists of ACTION@PATH and pairs KEY=VALUE, each ended by a zero byte.
+func ofBlockDevice(message []byte) bool {
+	head, fields, _ := strings.Cut(string(message), "\x00")
+	values := map[string]string{}
+	for field := range strings.SplitSeq(fields, "\x00") {
+		key, value, _ := strings.Cut(field, "=")
+		values[key] = value
 	}
-	return e, block && e.Action != "" && e.Name != ""
+	return strings.Contains(head, "@") && values["SUBSYSTEM"] == "block" && values["ACTION"] != "" && values["DEVNAME"] != ""
 }

@@ -14,12 +14,12 @@ import (
 	"hostler/storage/loop"
 )
 
-// An event announces a new device, which List then returns; the channel closes
+// A signal announces a new device, which List then returns; the channel closes
 // with its context.
-func TestEventsWake(t *testing.T) {
+func TestChangesWake(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	events, err := blockdevice.Events(ctx)
+	changes, err := blockdevice.Changes(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,29 +34,19 @@ func TestEventsWake(t *testing.T) {
 	}
 	name := filepath.Base(attached.Value.Device)
 	deadline := time.After(10 * time.Second)
-	for woken := false; !woken; {
+	for listed := false; !listed; {
 		select {
-		case e := <-events:
-			woken = e.Name == name
+		case <-changes:
 		case <-deadline:
-			t.Fatal("no event")
+			t.Fatalf("no signal after which %s is listed", name)
 		}
-	}
-	all, err := blockdevice.Host{}.List(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listed := false
-	for _, d := range all {
-		if d.Name == name {
-			listed = d.Type == "loop" && d.Size == 1<<20 && filepath.Base(d.Backing) == "data.img" && !d.InUse && len(d.Signatures) == 0
-			if !listed {
-				t.Errorf("listed as %+v", d)
-			}
+		all, err := blockdevice.Host{}.List(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if !listed {
-		t.Errorf("%s is not listed", name)
+		for _, d := range all {
+			listed = listed || d.Name == name && d.Type == "loop" && d.Size == 1<<20 && filepath.Base(d.Backing) == "data.img" && !d.InUse && len(d.Signatures) == 0
+		}
 	}
 	if err := volumes.Detach(ctx, []storage.DetachParams{{Ref: r}})[0]; err != nil {
 		t.Error(err)
@@ -67,7 +57,7 @@ func TestEventsWake(t *testing.T) {
 	cancel()
 	for deadline := time.After(10 * time.Second); ; {
 		select {
-		case _, open := <-events:
+		case _, open := <-changes:
 			if !open {
 				return
 			}

@@ -33,7 +33,8 @@ var looks = []look{
 	simple("vhdx", DiskImage, 0, "vhdxfile", 0, 0, 0),
 }
 
-// simple recognises a magic text; uuid and label are offsets, 0 for none.
+// simple returns a look that recognises a magic text at an offset. uuid and
+// label are the offsets of the UUID and the label, or 0 for none.
 func simple(kind string, use Use, offset int64, magic string, uuid, label int64, labelSize int) look {
 	return func(p *prober) (Signature, bool) {
 		if !p.has(offset, magic) {
@@ -163,7 +164,7 @@ func zfs(p *prober) (Signature, bool) {
 }
 
 func mdraid(p *prober) (Signature, bool) {
-	// Versions 1.1, 1.2, 1.0 and 0.90, by their offsets.
+	// These are the offsets of the versions 1.1, 1.2, 1.0 and 0.90.
 	for _, offset := range []int64{0, 4096, (p.size/512 - 16) &^ 7 * 512, p.size&^0xffff - 0x10000} {
 		if offset < 0 {
 			continue
@@ -272,8 +273,8 @@ func gpt(p *prober) (Signature, bool) {
 	return Signature{}, false
 }
 
-// mbr comes last among the formats with the same two closing bytes: boot
-// sectors of filesystems have them too.
+// mbr comes last in looks, because boot sectors of filesystems end with the
+// same two bytes.
 func mbr(p *prober) (Signature, bool) {
 	b := p.at(0, 512)
 	if b[510] != 0x55 || b[511] != 0xaa || len(p.found) > 0 {
@@ -307,7 +308,7 @@ func guidText(b []byte) string {
 	return uuidText([]byte{b[3], b[2], b[1], b[0], b[5], b[4], b[7], b[6], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]})
 }
 
-// text returns a label: the bytes up to the first zero, without surrounding
+// text returns the bytes up to the first zero as a label, without surrounding
 // blanks and with ? for control characters.
 func text(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names the device at path so that it is recognised after a restart of
-// the host, even under another number. A loop device is identified by the mark
-// and the inode of its file, other devices by an id of the hardware or the
-// device mapper, e.g. "wwid eui.0025385b71b0a5f1". "" if the device has no such
-// id.
+// Identity returns a text that identifies the device at path even after a
+// restart of the host, when the device may have another number. A loop device
+// is identified by the mark and the inode of its file, other devices by an id
+// of the hardware or the device mapper, e.g. "wwid eui.0025385b71b0a5f1".
+// Identity returns "" if the device has no such id.
 func (h Host) Identity(path string) (string, error) {
 	h = h.defaults()
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -41,8 +41,8 @@ func (h Host) Identity(path string) (string, error) {
 	return "", nil
 }
 
-// BackingFile returns the path of a loop device's backing file, "" for other
-// devices and for a deleted file.
+// BackingFile returns the path of a loop device's backing file. It returns ""
+// for other devices and for a deleted file.
 func (h Host) BackingFile(path string) string {
 	h = h.defaults()
 	var s unix.Stat_t

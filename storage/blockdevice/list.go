@@ -22,7 +22,7 @@ import (
 type Device struct {
 	// Name is the kernel's name, which may change at the next start.
 	Name string
-	// Path is the device node; Links are udev's other paths to it.
+	// Path is the device node. Links are udev's other paths to the device.
 	Path  string
 	Links []string
 	// Type is disk, part, loop, md, lvm, crypt or dm.
@@ -38,14 +38,14 @@ type Device struct {
 	WWN, Serial, HardwareID, Model string
 	// Backing is the file behind a loop device.
 	Backing string
-	// Signatures are the formats found on the device; Unreadable says why the
-	// device could not be read.
+	// Signatures are the formats found on the device. Unreadable is the reason
+	// why the device could not be read, or "".
 	Signatures []Signature
 	Unreadable string
-	// MountPoints are those in the caller's mount namespace.
+	// MountPoints are the device's mount points in the caller's mount namespace.
 	MountPoints []string
-	// InUse: the device or a partition of it is mounted, used as swap, or part
-	// of another device.
+	// InUse is true if the device or one of its partitions is mounted, used as
+	// swap, or part of another device.
 	InUse bool
 }
 
@@ -68,9 +68,9 @@ func (h Host) defaults() Host {
 // floppies, memory disks, network and optical drives, loop devices without a
 // file, devices of size 0 and devices without a device node.
 //
-// Whether a device is in use is read from the kernel's tables. List does not
-// try to open devices exclusively: that could make another process's mount fail
-// at just that moment.
+// List reads from the kernel's tables whether a device is in use. It does not
+// open devices exclusively, because a concurrent mount by another process could
+// then fail.
 func (h Host) List(ctx context.Context) ([]Device, error) {
 	h = h.defaults()
 	disks, err := os.ReadDir(filepath.Join(h.Sys, "block"))
@@ -110,7 +110,8 @@ func (h Host) List(ctx context.Context) ([]Device, error) {
 	return all, nil
 }
 
-// read reads a device; false if the device is not usable.
+// read reads a device, or returns false if the device is not usable. dir is the
+// device's folder in sysfs. parent is the disk of a partition, or "".
 func (h Host) read(dir, name, parent string) (Device, bool) {
 	// A sysfs name has ! in place of a slash in the device's name.
 	d := Device{Name: name, Parent: parent, Path: filepath.Join(h.Dev, strings.ReplaceAll(name, "!", "/"))}
@@ -125,7 +126,7 @@ func (h Host) read(dir, name, parent string) (Device, bool) {
 	if err != nil || sectors <= 0 {
 		return d, false
 	}
-	d.Size = sectors * 512 // sysfs counts in 512 bytes, whatever the device's sector size
+	d.Size = sectors * 512 // sysfs counts units of 512 bytes, whatever the device's sector size
 	if _, err := fmt.Sscanf(value(dir, "dev"), "%d:%d", &d.Major, &d.Minor); err != nil {
 		return d, false
 	}
@@ -167,7 +168,8 @@ func kind(dir, name, parent string) string {
 	return "disk"
 }
 
-// identify takes ids from udev's data if there are any, else from sysfs.
+// identify sets the device's links and ids. It takes each id from udev's data
+// if possible, else from sysfs.
 func (h Host) identify(d *Device, dir string) {
 	env := map[string]string{}
 	data, _ := os.ReadFile(filepath.Join(h.Run, "udev/data", fmt.Sprintf("b%d:%d", d.Major, d.Minor)))
@@ -217,10 +219,10 @@ func (h Host) swaps() (paths []string) {
 	return paths
 }
 
-// Preferred returns the path by which to remember the device: by WWN, by
-// hardware id, by its first other link, by the UUID of its contents, or else by
-// its name. It returns only links that udev made; the caller must still verify
-// the device behind the link before each use.
+// Preferred returns the path by which to remember the device. It prefers udev's
+// link by WWN, then the link by hardware id, another link, the link by the UUID
+// of the contents, and the device node last. The caller must still verify the
+// device behind the path before each use.
 func (d Device) Preferred() string {
 	var uuid string
 	if len(d.Signatures) > 0 {
@@ -246,7 +248,7 @@ func (d Device) Preferred() string {
 	return d.Path
 }
 
-// value reads an attribute; "" if it is missing.
+// value returns an attribute's value, or "" if the attribute is missing.
 func value(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -269,7 +271,7 @@ var ErrClaimed = errors.New("the device is mounted or part of another device")
 
 // Open opens a block device for an exclusive step, e.g. making a filesystem. It
 // returns ErrClaimed if the device is mounted, in any mount namespace, or part
-// of another device. The file claims the device until closed; size is in bytes.
+// of another device. The open file claims the device. size is in bytes.
 func Open(path string, write bool) (f *os.File, size int64, err error) {
 	flags := os.O_RDONLY
 	if write {

@@ -29,7 +29,7 @@ type Signature struct {
 	Use  Use
 	// UUID and Label are empty if the format has none.
 	UUID, Label string
-	// Unfinished: the tool that makes the format was interrupted.
+	// Unfinished is true if the tool that makes the format was interrupted.
 	Unfinished bool
 }
 
@@ -68,7 +68,8 @@ type prober struct {
 	found []Signature
 }
 
-// at returns n bytes from an offset, zeros if the device ends before them.
+// at returns n bytes from an offset. It returns zeros if the device ends before
+// offset+n.
 func (p *prober) at(offset int64, n int) []byte {
 	b := make([]byte, n)
 	if p.err != nil || offset < 0 || offset+int64(n) > p.size {

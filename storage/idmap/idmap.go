@@ -1,8 +1,8 @@
-// Package idmap shows directories of the host to guests with translated owners:
-// a file of the guest's root is root's on the host, whichever host ids the
-// guest uses. It uses idmapped mounts, so that nothing on disk changes. If the
-// filesystem does not support them, the empty directory itself is given to the
-// guest's root.
+// Package idmap shows directories of the host to guests with translated owners.
+// A file of the guest's root belongs to root on the host, no matter which host
+// ids the guest uses. The package uses idmapped mounts, so that nothing on disk
+// changes. If the filesystem does not support idmapped mounts, the guest's root
+// becomes the owner of the empty directory.
 package idmap
 
 import (
@@ -27,8 +27,8 @@ type Range struct{ First, Count uint32 }
 // has reports whether an id of the host is in the range.
 func (r Range) has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
 
-// Map holds the host's users and groups of a guest, starting with the guest's
-// id 0.
+// Map holds the ids of the host that a guest's users and groups have. The first
+// id belongs to the guest's id 0.
 type Map struct{ Users, Groups Range }
 
 func (m Map) String() string {
@@ -39,19 +39,20 @@ func (m Map) String() string {
 const leastIDs = 65536
 
 // Of returns the map of guests whose daemon runs as the user. It reads files in
-// the form of /etc/subuid and /etc/subgid and takes the user's or root's first
-// row with enough ids. fallback is the daemon's default if there is no such
-// file.
+// the form of /etc/subuid and /etc/subgid and takes the first row of the user
+// or of id 0 that has enough ids. fallback is the daemon's default, which
+// applies if a file is missing.
 func Of(subuid, subgid, user string, fallback Map) (Map, error) {
-	users, err := rangeOf(subuid, user, fallback.Users)
+	users, err := rangeOf(subuid, user, "--add-subuids", fallback.Users)
 	if err != nil {
 		return Map{}, err
 	}
-	groups, err := rangeOf(subgid, user, fallback.Groups)
+	groups, err := rangeOf(subgid, user, "--add-subgids", fallback.Groups)
 	return Map{Users: users, Groups: groups}, err
 }
 
-func rangeOf(path, user string, fallback Range) (Range, error) {
+// rangeOf reads one of the files. option is usermod's option that adds a row.
+func rangeOf(path, user, option string, fallback Range) (Range, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return fallback, nil
@@ -75,7 +76,8 @@ func rangeOf(path, user string, fallback Range) (Range, error) {
 	if err := lines.Err(); err != nil {
 		return Range{}, fmt.Errorf("cannot read the id range of guests: %w", err)
 	}
-	return Range{}, fmt.Errorf("cannot find the id range of guests: %s has no row of %s with %d ids", path, user, leastIDs)
+	return Range{}, fmt.Errorf("cannot find the id range of guests: %s has no row of %s with %d ids; run `usermod %s %d-%d %s` and restart LXD or Incus",
+		path, user, leastIDs, option, fallback.First, fallback.First+fallback.Count-1, user)
 }
 
 // namespaces caches a user namespace per map.
@@ -87,8 +89,8 @@ type namespaces struct {
 	made map[Map]*os.File
 }
 
-// get returns a user namespace with the map, which stays open until close. An
-// open file keeps the namespace alive; it needs no process.
+// get returns a user namespace with the map, which stays open until close() is
+// called. The open file keeps the namespace alive without a process.
 func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,8 +104,8 @@ func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
 	defer r.Close()
 	var opened *os.File
 	var openErr error
-	// cat only has to exist inside the namespace; it waits for the end of its
-	// input.
+	// cat only has to exist inside the namespace, until the file is open. It
+	// waits for the end of its input.
 	_, err = n.runner.Run(ctx, run.Command{
 		Path: paths.Cat, Stdin: r,
 		Users: &run.UserNamespace{

@@ -39,7 +39,11 @@ func TestOf(t *testing.T) {
 			}
 			return path
 		}
-		got, err := Of(write("subuid", c.subuid), write("subgid", c.subgid), "root", fallback)
+		subuid := write("subuid", c.subuid)
+		got, err := Of(subuid, write("subgid", c.subgid), "root", fallback)
+		if mend := subuid + " has no row of root with 65536 ids; run `usermod --add-subuids 1-2 root`"; c.fails && !strings.Contains(err.Error(), mend) {
+			t.Errorf("%s: %v", name, err)
+		}
 		if (err != nil) != c.fails || err == nil && got != c.want {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}

@@ -1,6 +1,7 @@
 package idmap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 
 // Options are the places of views.
 type Options struct {
-	// Dir is the directory of all views; absolute.
+	// Dir is the absolute path of the directory of all views.
 	Dir    string
 	Runner run.Runner
 	// Proc defaults to /proc.
@@ -36,23 +37,21 @@ type Views struct {
 
 // New returns views; it does not access the host.
 func New(o Options) *Views {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
+	o.Proc = cmp.Or(o.Proc, "/proc")
 	return &Views{o: o, made: namespaces{runner: o.Runner, proc: o.Proc, made: map[Map]*os.File{}}}
 }
 
-// Close closes the cached namespaces. Views stay.
+// Close closes the cached namespaces. The views stay mounted.
 func (v *Views) Close() { v.made.close() }
 
 // Params describe a view.
 type Params struct {
-	// Source is the mount point of a filesystem, Path the mount point of the
+	// Source is the mount point of a filesystem. Path is the mount point of the
 	// view, below Options.Dir.
 	Source, Path string
 	ReadOnly     bool
 	// Setuid and Devices let the guest use setuid programs and devices in the
-	// view, if the kernel allows that; the source is mounted without both.
+	// view, if the kernel allows it. The mount at Source allows neither.
 	Setuid, Devices bool
 	// Map is the guest's map; nil leaves the owners unchanged.
 	Map *Map
@@ -60,13 +59,12 @@ type Params struct {
 
 // View is a mounted view, or any other mount.
 type View struct {
-	Path string
 	// Filesystem identifies the filesystem and the mounted directory in it,
 	// e.g. "7:3:/".
 	Filesystem string
 	ReadOnly   bool
-	// Mapped: owners are translated. Owner is the host's owner of the view's
-	// directory.
+	// Mapped is true if owners are translated. Owner is the host's id of the
+	// owner of the view's directory.
 	Mapped bool
 	Owner  uint32
 }
@@ -84,7 +82,7 @@ func (s View) Fits(filesystem string, p Params) bool {
 }
 
 // List returns the mounts below the directory of views and the mounts at the
-// paths in also. Of stacked mounts it returns the visible mount.
+// paths that also lists. Of stacked mounts it returns the visible mount.
 func (v *Views) List(ctx context.Context, also ...string) (map[string]View, error) {
 	table, err := mounts.In(ctx, v.o.Proc)
 	if err != nil {
@@ -103,12 +101,12 @@ func (v *Views) List(ctx context.Context, also ...string) (map[string]View, erro
 	return all, nil
 }
 
-// view describes a mount. It looks up the owner only for guests' views.
+// view describes a mount. It looks up the owner only if guests is true.
 func view(m *mountinfo.Info, guests bool) View {
 	s := View{
-		Path: m.Mountpoint, Filesystem: fmt.Sprintf("%d:%d:%s", m.Major, m.Minor, m.Root),
-		ReadOnly: slices.Contains(strings.Split(m.Options, ","), "ro"),
-		Mapped:   slices.Contains(strings.Split(m.Options, ","), "idmapped"),
+		Filesystem: fmt.Sprintf("%d:%d:%s", m.Major, m.Minor, m.Root),
+		ReadOnly:   slices.Contains(strings.Split(m.Options, ","), "ro"),
+		Mapped:     slices.Contains(strings.Split(m.Options, ","), "idmapped"),
 	}
 	var stat unix.Stat_t
 	if guests && unix.Lstat(m.Mountpoint, &stat) == nil {
@@ -117,15 +115,12 @@ func view(m *mountinfo.Info, guests bool) View {
 	return s
 }
 
-// Show makes views. An existing fitting view is success; any other mount at the
-// path is fault.Conflict.
+// Show makes views. It succeeds if a fitting view exists. The error for any
+// other mount at the path is fault.Conflict.
 func (v *Views) Show(ctx context.Context, views []Params) []storage.Result[View] {
 	return storage.Each(ctx, views, func(ctx context.Context, p Params) (View, error) {
 		s, err := v.show(ctx, p)
-		if err != nil {
-			return s, fmt.Errorf("cannot show %s to its guest: %w", p.Source, err)
-		}
-		return s, nil
+		return s, fault.Explain(err, "cannot show %s to its guest", p.Source)
 	})
 }
 
@@ -196,8 +191,8 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 	if p.Devices {
 		attr.Attr_clr |= unix.MOUNT_ATTR_NODEV
 	}
-	// The flags are locked (EPERM) if an outer user namespace made the source's
-	// mount: the guest then has to do without.
+	// If an outer user namespace made the source's mount, the flags are locked
+	// (EPERM). The guest then cannot use setuid programs and devices.
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("cannot allow setuid programs and devices to the guest: %w", err)
 	}
@@ -207,15 +202,12 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 			return fmt.Errorf("cannot make it read-only: %w", err)
 		}
 	}
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, p.Path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("cannot mount on %s: %w", p.Path, err)
-	}
-	return nil
+	return fault.Explain(unix.MoveMount(tree, "", unix.AT_FDCWD, p.Path, unix.MOVE_MOUNT_F_EMPTY_PATH), "cannot mount on %s", p.Path)
 }
 
 // give makes the guest's root the owner of an empty directory on a filesystem
-// without idmapped mounts. It refuses a directory with contents: the files
-// belong to users of the host, and a change of owners could not be undone.
+// without idmapped mounts. It refuses a directory with contents, because the
+// files belong to users of the host and a change of owners could not be undone.
 func give(dir string, m Map, fstype string, refused error) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(dir, &stat); err != nil {
@@ -233,27 +225,20 @@ func give(dir string, m Map, fstype string, refused error) error {
 		return fault.New(fault.NeedsOperator, "the kernel does not translate owners on %s (%v), and its files belong to users of the host: "+
 			"give them to the guest's (%v) with chown, or declare the machine privileged", fstype, refused, m)
 	}
-	if err := os.Lchown(dir, int(m.Users.First), int(m.Groups.First)); err != nil {
-		return fmt.Errorf("the kernel does not translate owners on %s (%v), and its root cannot be given to the guest: %w", fstype, refused, err)
-	}
-	return nil
+	return fault.Explain(os.Lchown(dir, int(m.Users.First), int(m.Groups.First)), "the kernel does not translate owners on %s (%v), and its root cannot be given to the guest", fstype, refused)
 }
 
-// HideParams describe a view to remove. Force detaches it although it is in
-// use.
+// HideParams describe a view to remove. Force detaches a view that is in use.
 type HideParams struct {
 	Path  string
 	Force bool
 }
 
-// Hide removes views. A missing view is success; a busy view is a
-// storage.BusyError.
+// Hide removes views. It succeeds for a missing view. The error for a busy view
+// is a storage.BusyError.
 func (v *Views) Hide(ctx context.Context, views []HideParams) []error {
 	return storage.EachError(ctx, views, func(_ context.Context, p HideParams) error {
-		if err := v.hide(p.Path, p.Force); err != nil {
-			return fmt.Errorf("cannot remove %s: %w", p.Path, err)
-		}
-		return nil
+		return fault.Explain(v.hide(p.Path, p.Force), "cannot remove %s", p.Path)
 	})
 }
 
@@ -274,7 +259,8 @@ func (v *Views) hide(path string, force bool) error {
 	return nil
 }
 
-// remove removes the empty directories of a view, up to that of all views.
+// remove removes the empty directories of a view, up to but not including the
+// directory of all views.
 func (v *Views) remove(path string) {
 	for ; path != v.o.Dir && strings.HasPrefix(path, v.o.Dir+"/"); path = filepath.Dir(path) {
 		if unix.Rmdir(path) != nil {

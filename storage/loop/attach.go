@@ -18,13 +18,7 @@ import (
 
 // Attach implements storage.VolumeSource.
 func (s *Source) Attach(ctx context.Context, volumes []storage.VolumeAttachParams) []storage.Result[storage.VolumeAttachment] {
-	return storage.Several(ctx, volumes, func(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
-		a, err := s.attach(ctx, p)
-		if err != nil {
-			return a, fmt.Errorf("cannot attach the volume %s: %w", p.ID, err)
-		}
-		return a, nil
-	})
+	return storage.Several(ctx, volumes, storage.Explain("attach the volume", s.attach))
 }
 
 // attach never changes the data file.
@@ -62,7 +56,8 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	if err != nil {
 		return none, err
 	}
-	// Another process may have attached the file again in another mode.
+	// Another process may have attached the file again in another mode. Prefer a
+	// device with the wanted mode.
 	all = slices.DeleteFunc(all, func(d device) bool { return !d.backedBy(info) })
 	slices.SortStableFunc(all, func(a, b device) int {
 		fits := map[bool]int{true: 0, false: 1}
@@ -120,14 +115,11 @@ func (s *Source) adopt(d device) error {
 		return fmt.Errorf("cannot keep %s: %w", s.path(d.number), err)
 	}
 	defer f.Close()
-	if err := keep(f); err != nil {
-		return fmt.Errorf("cannot keep %s: %w", s.path(d.number), err)
-	}
-	return nil
+	return fault.Explain(keep(f), "cannot keep %s", s.path(d.number))
 }
 
-// noDiscard stops discards on the device from freeing blocks of the file: an
-// allocated volume stays allocated. A kernel that refuses is no error.
+// noDiscard stops discards on the device from freeing blocks of the file, so
+// that an allocated volume stays allocated. It ignores a refusal by the kernel.
 func (s *Source) noDiscard(number int) {
 	path := filepath.Join(s.o.Sys, "block", "loop"+strconv.Itoa(number), "queue/discard_max_bytes")
 	if err := os.WriteFile(path, []byte("0\n"), 0); err != nil {
@@ -136,8 +128,5 @@ func (s *Source) noDiscard(number int) {
 }
 
 func (s *Source) attachment(d device) storage.VolumeAttachment {
-	return storage.VolumeAttachment{
-		Device: s.path(d.number), Major: loopMajor, Minor: uint32(d.number), ReadOnly: d.readOnly(),
-		DirectIO: d.status.Flags&unix.LO_FLAGS_DIRECT_IO != 0,
-	}
+	return storage.VolumeAttachment{Device: s.path(d.number), ReadOnly: d.readOnly()}
 }

@@ -21,12 +21,7 @@ const step = 256 << 20
 
 // Create implements storage.VolumeSource.
 func (s *Source) Create(ctx context.Context, volumes []storage.VolumeParams) []storage.Result[storage.Volume] {
-	return storage.Several(ctx, volumes, func(ctx context.Context, p storage.VolumeParams) (storage.Volume, error) {
-		if err := s.create(ctx, p); err != nil {
-			return storage.Volume{}, fmt.Errorf("cannot create the volume %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Several(ctx, volumes, storage.Described("create the volume", s.create, s.describe))
 }
 
 func (s *Source) create(ctx context.Context, p storage.VolumeParams) error {
@@ -36,14 +31,15 @@ func (s *Source) create(ctx context.Context, p storage.VolumeParams) error {
 	if err := records.MakeDir(s.o.Dir); err != nil {
 		return explain(err, s.o.Dir)
 	}
-	// An interrupted destruction is finished first, so that its data is not
-	// taken for the new volume's.
+	// Finish an interrupted destruction first, so that the old data is not
+	// mistaken for the new volume's.
 	if rec, err := s.owned(p.Ref); err == nil && rec.Destroying {
 		if err := s.destroy(ctx, p.Ref); err != nil {
 			return err
 		}
 	}
-	// The temporary file is the lock of all processes that create this volume.
+	// The temporary file serves as a lock between the processes that create this
+	// volume.
 	temp, err := s.openTemp(ctx, p.ID)
 	if err != nil {
 		return explain(err, s.o.Dir)
@@ -107,7 +103,7 @@ func (s *Source) exists(r storage.Ref) (bool, error) {
 		return false, nil
 	}
 	if err := r.OwnedBy(rec.Stamp); err != nil {
-		// A stamp without data protects nothing.
+		// A stamp without data protects nothing, so it can be replaced.
 		if statErr != nil && rec.Stamp.Namespace == r.Stamp.Namespace {
 			return false, nil
 		}
@@ -123,7 +119,7 @@ func (s *Source) exists(r storage.Ref) (bool, error) {
 // rename, so that named data always has a stamp.
 func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File) error {
 	size := storage.RoundSize(p.Size)
-	// Data that a crash left is dropped: it may be larger, or not all zeros.
+	// Drop data that a crash left, because it may be larger or not all zeros.
 	if err := temp.Truncate(0); err != nil {
 		return fmt.Errorf("cannot empty the file: %w", err)
 	}
@@ -170,7 +166,7 @@ func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, spars
 	for at := from; at < to; {
 		n := min(step, to-at)
 		if from == at && n == to-at {
-			n = max(n/2/storage.Unit*storage.Unit, storage.Unit) // the crash point is in the middle
+			n = max(n/2/storage.Unit*storage.Unit, storage.Unit) // at least two calls, so that the failpoint is hit with the file half allocated
 		}
 		switch err := unix.Fallocate(int(f.Fd()), 0, at, n); {
 		case errors.Is(err, unix.EINTR):
@@ -194,7 +190,8 @@ func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, spars
 	return nil
 }
 
-// explain gives errors of a full or read-only filesystem their kind.
+// explain adds a kind of package fault to errors of a full or read-only
+// filesystem. It returns other errors unchanged.
 func explain(err error, dir string) error {
 	var space *storage.SpaceError
 	switch {
@@ -216,8 +213,5 @@ func syncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("cannot write %s: %w", dir, err)
-	}
-	return nil
+	return fault.Explain(d.Sync(), "cannot write %s", dir)
 }

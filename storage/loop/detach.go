@@ -21,17 +21,11 @@ import (
 
 // Detach implements storage.VolumeSource.
 func (s *Source) Detach(ctx context.Context, volumes []storage.DetachParams) []error {
-	return storage.EachError(ctx, volumes, func(ctx context.Context, p storage.DetachParams) error {
-		if err := s.detach(ctx, p); err != nil {
-			return fmt.Errorf("cannot detach the volume %s: %w", p.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, volumes, storage.ExplainError("detach the volume", s.detach))
 }
 
 func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
-	// A volume that was removed, or whose name another declaration took, may
-	// still have devices with its mark.
+	// A volume whose record was removed may still have devices with its mark.
 	_, err := s.owned(p.Ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -43,7 +37,7 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 	if err != nil {
 		return err
 	}
-	// All devices are tried; the first failure is returned.
+	// Try all devices, and return the first failure.
 	var failed error
 	for _, d := range devices {
 		if err := s.clear(ctx, d, p); err != nil && failed == nil {
@@ -53,10 +47,10 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 	return failed
 }
 
-// of finds every device of a volume: devices whose backing file is the
-// volume's, and devices with the volume's mark whose file was replaced or
-// removed. It leaves out devices after a forced detach: these disappear with
-// their last user.
+// of returns the devices of a volume. These are devices whose backing file is
+// the volume's, and devices with the volume's mark whose file was replaced or
+// removed. It leaves out devices that were detached by force, which disappear
+// with their last user.
 func (s *Source) of(r storage.Ref) ([]device, error) {
 	all, err := s.devices()
 	if err != nil {
@@ -87,9 +81,9 @@ func (s *Source) clear(ctx context.Context, d device, p storage.DetachParams) er
 	for {
 		err := s.tryClear(d, p)
 		var busy *storage.BusyError
-		// Short-lived users, such as udev or another goroutine of this process
-		// that reads the device, close it soon and are waited for. Other
-		// processes and mounts are not waited for.
+		// Wait for short-lived users, such as udev or another goroutine of this
+		// process that reads the device, because they close the device soon. Do not
+		// wait for other processes and mounts.
 		if !errors.As(err, &busy) || slices.ContainsFunc(busy.Holders, notOurs) || busy.Why != "" || time.Now().After(deadline) {
 			return err
 		}
@@ -118,8 +112,8 @@ func (s *Source) tryClear(d device, p storage.DetachParams) error {
 			_ = f.Close()
 		}
 	}()
-	// udev takes a shared lock while it probes and skips devices with an
-	// exclusive lock.
+	// udev takes a shared lock while it probes a device, and skips devices with
+	// an exclusive lock.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil && !p.Force {
 		return storage.Busy(path, "", nil)
 	}
@@ -154,7 +148,7 @@ func (s *Source) tryClear(d device, p storage.DetachParams) error {
 		s.o.Log.Info("Detached a device.", "device", path)
 		return nil
 	}
-	// Another process opened the device meanwhile: cancel the postponed
+	// Another process opened the device meanwhile. Cancel the postponed
 	// detachment.
 	if f, err := s.openDevice(d.number, os.O_RDONLY); err == nil {
 		_ = keep(f)
@@ -182,12 +176,7 @@ func (s *Source) unused(path string, number uint64) error {
 
 // Destroy implements storage.VolumeSource.
 func (s *Source) Destroy(ctx context.Context, volumes []storage.Ref) []error {
-	return storage.EachError(ctx, volumes, func(ctx context.Context, r storage.Ref) error {
-		if err := s.destroy(ctx, r); err != nil {
-			return fmt.Errorf("cannot destroy the volume %s: %w", r.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, volumes, storage.ExplainError("destroy the volume", s.destroy))
 }
 
 func (s *Source) destroy(ctx context.Context, r storage.Ref) error {

@@ -27,8 +27,8 @@ import (
 // devices.
 const loopMajor = 7
 
-// tries bounds the attempts to get a free device: the kernel's number is a
-// hint, and other processes may take the device first.
+// tries bounds the attempts to get a free device. The number from the kernel is
+// only a hint, because other processes may take the device first.
 const tries = 64
 
 // device is a loop device with a backing file.
@@ -39,8 +39,9 @@ type device struct {
 
 func (d device) readOnly() bool { return d.status.Flags&unix.LO_FLAGS_READ_ONLY != 0 }
 
-// mark is the name in a loop device that identifies it even when its file is
-// missing. The kernel stores 63 bytes of it.
+// mark returns the name that a loop device of the volume carries. It identifies
+// the device even when the device's file is missing. The kernel stores at most
+// 63 bytes of a name.
 func mark(r storage.Ref) string {
 	sum := sha256.Sum256([]byte(r.Stamp.Namespace + "\x00" + r.Stamp.UID + "\x00" + r.ID))
 	text := "hostler:" + hex.EncodeToString(sum[:8]) + ":" + r.ID
@@ -51,14 +52,14 @@ func (d device) marked(r storage.Ref) bool {
 	return unix.ByteSliceToString(d.status.File_name[:]) == mark(r)
 }
 
-// leaving reports whether a device with r's mark disappears with its last user:
-// after a forced detach, and while it is being set up.
+// leaving reports whether the device has r's mark and disappears with its last
+// user. It does so after a forced detach and while it is being set up.
 func (d device) leaving(r storage.Ref) bool {
 	return d.marked(r) && d.status.Flags&unix.LO_FLAGS_AUTOCLEAR != 0
 }
 
-// belongs reports whether a device is the volume's. info is the volume's file,
-// or nil.
+// belongs reports whether the device is the volume's. info describes the
+// volume's file, or is nil.
 func (d device) belongs(r storage.Ref, info fs.FileInfo) bool {
 	return !d.leaving(r) && (d.marked(r) || info != nil && d.backedBy(info))
 }
@@ -90,14 +91,15 @@ func (s *Source) devices() ([]device, error) {
 		if !ok || err != nil {
 			continue
 		}
-		// An unused loop device has no such directory; there may be hundreds.
+		// An unused loop device has no such directory. There may be hundreds of
+		// unused devices.
 		if unix.Access(filepath.Join(s.o.Sys, "block", name, "loop"), unix.F_OK) != nil {
 			continue
 		}
 		d, err := s.look(number)
 		switch {
 		case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // detached meanwhile
-		case errors.Is(err, os.ErrPermission) && !s.ourFile(name): // another's, as in a container
+		case errors.Is(err, os.ErrPermission) && !s.ourFile(name): // another program's device, seen from a container
 		case err != nil:
 			return nil, fmt.Errorf("cannot look at %s: %w", name, err)
 		default:
@@ -107,8 +109,9 @@ func (s *Source) devices() ([]device, error) {
 	return found, nil
 }
 
-// ourFile reports whether sysfs shows a file of this source behind a device,
-// for devices that the process may not open.
+// ourFile returns false if sysfs shows that the file behind a device is not
+// this source's. It serves for devices that the process lacks the permission to
+// open.
 func (s *Source) ourFile(name string) bool {
 	file, err := os.ReadFile(filepath.Join(s.o.Sys, "block", name, "loop", "backing_file"))
 	return err != nil || strings.HasPrefix(string(file), s.o.Dir+"/")
@@ -131,7 +134,7 @@ func (s *Source) path(number int) string {
 	return filepath.Join(s.o.Dev, "loop"+strconv.Itoa(number))
 }
 
-// openDevice opens the device node, and creates it if it is missing: a host
+// openDevice opens the device node. It creates a missing node, because a host
 // without udev and devtmpfs has nodes for only the first few devices.
 func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	path := s.path(number)
@@ -154,8 +157,9 @@ func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// openError adds the remedy where the device cgroup denies loop devices: systemd
-// reads their number from /proc/devices when it starts hostlerd.
+// openError adds the remedy to an error of the device cgroup, which denies loop
+// devices if systemd did not find their number in /proc/devices when it started
+// hostlerd.
 func openError(err error) error {
 	if !errors.Is(err, unix.EPERM) {
 		return err
@@ -211,8 +215,8 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 	return nil, 0, fault.New(fault.Transient, "no loop device was free in %d tries: %w", tries, last)
 }
 
-// keep lets the device outlive the descriptor. Autoclear is only for the
-// set-up, during which a crash must leave no device behind.
+// keep clears autoclear, so that the device outlives the descriptor. Autoclear
+// is only for the set-up, during which a crash must leave no device behind.
 func keep(f *os.File) error {
 	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {
@@ -222,8 +226,8 @@ func keep(f *os.File) error {
 	return unix.IoctlLoopSetStatus64(int(f.Fd()), status)
 }
 
-// release makes the device disappear with its last user, whichever process set
-// it up; see leaving.
+// release makes the device disappear with its last user, no matter which
+// process set it up; see leaving().
 func release(f *os.File, r storage.Ref) error {
 	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {

@@ -12,14 +12,9 @@ import (
 )
 
 // GrowVolumes implements storage.VolumeGrower. The volume's devices have the
-// new size when it returns.
+// new size when GrowVolumes returns.
 func (s *Source) GrowVolumes(ctx context.Context, volumes []storage.GrowParams) []storage.Result[storage.Volume] {
-	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.GrowParams) (storage.Volume, error) {
-		if err := s.grow(ctx, p); err != nil {
-			return storage.Volume{}, fmt.Errorf("cannot grow the volume %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Each(ctx, volumes, storage.Described("grow the volume", s.grow, s.describe))
 }
 
 func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
@@ -55,8 +50,8 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 		if err := s.checkSpace(size, allocated, rec.Sparse); err != nil {
 			return err
 		}
-		// The devices show the new size only later, so no data is beyond the
-		// old size yet.
+		// The devices show the new size only later, so no data is beyond the old
+		// size yet, and a failure can restore the old size.
 		if err := s.allocate(ctx, f, has, size, rec.Sparse, p.Progress); err != nil {
 			return err
 		}

@@ -3,11 +3,12 @@
 //
 // A volume consists of two files: ID.img holds the data, ID.json the stamp. The
 // data file gets its name only when it is complete. The device of a volume is
-// never stored but found: by the device number and inode of its backing file,
+// not stored. It is found by the device number and inode of its backing file,
 // or, if the file is missing, by the mark in the loop device.
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ const (
 
 // Options are the settings of a source.
 type Options struct {
-	// Dir holds the files; absolute, created with mode 0700.
+	// Dir is the absolute path of the folder with the files. The source creates
+	// it with mode 0700.
 	Dir string
 	// Namespace is the namespace of the listed volumes.
 	Namespace string
@@ -42,7 +44,7 @@ type Options struct {
 	// Reserve returns the bytes to keep free for the host on a filesystem of
 	// the given size; nil means 5 %, at most 1 GiB.
 	Reserve func(total int64) int64
-	// DetachTimeout is how long a detach waits for short-lived users of the
+	// DetachTimeout is the time that Detach waits for short-lived users of the
 	// device; 0 means 5 s.
 	DetachTimeout time.Duration
 	// Log may be nil.
@@ -73,8 +75,8 @@ type record struct {
 	Sparse bool          `json:"sparse,omitempty"`
 	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
-	// Destroying is set before the data is deleted. If data is missing without
-	// it, another program removed the data.
+	// Destroying is set before the data is deleted. If data is missing while
+	// Destroying is not set, another program removed the data.
 	Destroying bool `json:"destroying,omitempty"`
 }
 
@@ -91,38 +93,24 @@ func New(o Options) *Source {
 	if o.Reserve == nil {
 		o.Reserve = func(total int64) int64 { return min(total/20, 1<<30) }
 	}
-	if o.DetachTimeout == 0 {
-		o.DetachTimeout = 5 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.DetachTimeout = cmp.Or(o.DetachTimeout, 5*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Source{o: o, records: records.In[record](o.Dir)}
 }
 
 // ValidateVolume implements storage.VolumeValidator.
 func (s *Source) ValidateVolume(p storage.VolumeParams) error {
-	if err := s.validate(p.Ref); err != nil {
+	if err := p.ValidateIn(s.o.Namespace); err != nil {
 		return err
 	}
 	return storage.ValidateSize(p.Size)
-}
-
-func (s *Source) validate(r storage.Ref) error {
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
-	}
-	return nil
 }
 
 func (s *Source) image(id string) string { return filepath.Join(s.o.Dir, id+suffix) }
 
 // owned reads the record of a volume that must exist with r's stamp.
 func (s *Source) owned(r storage.Ref) (record, error) {
-	if err := s.validate(r); err != nil {
+	if err := r.ValidateIn(s.o.Namespace); err != nil {
 		return record{}, err
 	}
 	rec, found, err := s.records.Get(r.ID)
@@ -139,8 +127,8 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 }
 
 // hold locks a volume against other processes until the returned file is
-// closed. The lock has its own descriptor: a loop device would keep a shared
-// descriptor locked as long as the device exists.
+// closed. The lock has its own descriptor, because a loop device would keep a
+// shared descriptor locked as long as the device exists.
 func (s *Source) hold(ctx context.Context, id string) (*os.File, error) {
 	f, err := s.open(id, os.O_RDONLY)
 	if err != nil {

@@ -40,12 +40,10 @@ func (s *Source) List(context.Context) ([]storage.Volume, error) {
 
 // DescribeVolumes implements storage.VolumeDescriber.
 func (s *Source) DescribeVolumes(ctx context.Context, volumes []storage.Ref) []storage.Result[storage.Volume] {
-	return storage.Each(ctx, volumes, func(_ context.Context, r storage.Ref) (storage.Volume, error) {
-		return s.describe(r)
-	})
+	return storage.Each(ctx, volumes, s.describe)
 }
 
-func (s *Source) describe(r storage.Ref) (storage.Volume, error) {
+func (s *Source) describe(_ context.Context, r storage.Ref) (storage.Volume, error) {
 	rec, err := s.owned(r)
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("cannot describe the volume %s: %w", r.ID, err)
@@ -85,22 +83,21 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 
 // StoreRecords implements storage.Recorder.
 func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
-	return storage.EachError(ctx, objects, func(ctx context.Context, p storage.RecordParams) error {
-		held, err := s.hold(ctx, p.ID)
-		if err == nil {
-			defer held.Close()
-		}
-		rec, err := s.owned(p.Ref)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			return nil
-		case err == nil && rec.Record != p.Record:
-			rec.Record = p.Record
-			err = explain(s.records.Put(p.ID, rec), s.o.Dir)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot record the declaration of the volume %s: %w", p.ID, err)
-		}
+	return storage.EachError(ctx, objects, storage.ExplainError("record the declaration of the volume", s.storeRecord))
+}
+
+func (s *Source) storeRecord(ctx context.Context, p storage.RecordParams) error {
+	held, err := s.hold(ctx, p.ID)
+	if err == nil {
+		defer held.Close()
+	}
+	rec, err := s.owned(p.Ref)
+	switch {
+	case fault.Is(err, fault.NotFound):
 		return nil
-	})
+	case err != nil || rec.Record == p.Record:
+		return err
+	}
+	rec.Record = p.Record
+	return explain(s.records.Put(p.ID, rec), s.o.Dir)
 }

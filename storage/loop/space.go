@@ -31,8 +31,9 @@ func (s *Source) Space(context.Context) (storage.Space, error) {
 	return space, nil
 }
 
-// checkSpace refuses volumes that do not fit: the size of an allocated volume
-// must be free now, a sparse volume must at least fit on the empty filesystem.
+// checkSpace refuses volumes that do not fit. For an allocated volume, size
+// less the space that it has must be free now. A sparse volume must at least
+// fit on the empty filesystem.
 func (s *Source) checkSpace(size, has int64, sparse bool) error {
 	total, free, err := s.usage()
 	if err != nil {
@@ -49,8 +50,8 @@ func (s *Source) checkSpace(size, has int64, sparse bool) error {
 	return nil
 }
 
-// usage returns the space of Dir's filesystem, or of its nearest existing
-// parent's.
+// usage returns the total and the free space of Dir's filesystem, in bytes. If
+// Dir does not exist, it takes the nearest existing parent.
 func (s *Source) usage() (total, free int64, err error) {
 	for dir := s.o.Dir; ; dir = filepath.Dir(dir) {
 		total, free, err = mounts.Usage(dir)
@@ -69,5 +70,5 @@ func fileSize(path string) (size, allocated int64, err error) {
 	if !info.Mode().IsRegular() {
 		return 0, 0, fmt.Errorf("%s is not a regular file", path)
 	}
-	return info.Size(), blocks(info) * 512, nil // st_blocks counts 512 bytes
+	return info.Size(), blocks(info) * 512, nil // st_blocks counts units of 512 bytes
 }

@@ -3,7 +3,6 @@ package managedfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -16,13 +15,7 @@ import (
 
 // Attach implements storage.FilesystemSource.
 func (s *Source) Attach(ctx context.Context, filesystems []storage.FilesystemAttachParams) []storage.Result[storage.FilesystemAttachment] {
-	return storage.Several(ctx, filesystems, func(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
-		a, err := s.attach(ctx, p)
-		if err != nil {
-			return a, fmt.Errorf("cannot attach the filesystem %s: %w", p.ID, err)
-		}
-		return a, nil
-	})
+	return storage.Several(ctx, filesystems, storage.Explain("attach the filesystem", s.attach))
 }
 
 func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
@@ -51,7 +44,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	if p.ReadOnly {
 		bits |= unix.MS_RDONLY
 	}
-	// Device numbers change: the UUID on the device identifies the filesystem.
+	// Device numbers change, so the UUID on the device identifies the filesystem.
 	if err := s.verify(ctx, rec, p.Device); err != nil {
 		return none, err
 	}
@@ -77,7 +70,8 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	return a, err
 }
 
-// mount mounts the device, unless it is mounted at the path already.
+// mount mounts the device, unless it is mounted at the path already. It reports
+// whether it mounted the device.
 func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, rec record, bits uintptr, data string) (mounted bool, err error) {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -126,15 +120,10 @@ func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, re
 
 // Detach implements storage.FilesystemSource.
 func (s *Source) Detach(ctx context.Context, filesystems []storage.DetachParams) []error {
-	return storage.EachError(ctx, filesystems, func(_ context.Context, p storage.DetachParams) error {
-		if err := s.detach(p); err != nil {
-			return fmt.Errorf("cannot detach the filesystem %s: %w", p.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("detach the filesystem", s.detach))
 }
 
-func (s *Source) detach(p storage.DetachParams) error {
+func (s *Source) detach(_ context.Context, p storage.DetachParams) error {
 	if p.Path != "" {
 		if err := storage.ValidatePath(p.Path); err != nil {
 			return err
@@ -155,7 +144,7 @@ func (s *Source) detach(p storage.DetachParams) error {
 	if err != nil {
 		return err
 	}
-	// Of stacked mounts, the last mounted is unmounted first.
+	// Unmount stacked mounts in the reverse order of mounting.
 	ours := mountsOf(rec, table, newProbes())
 	var failed error
 	for _, m := range slices.Backward(ours) {
@@ -189,15 +178,10 @@ func (s *Source) detach(p storage.DetachParams) error {
 // Destroy implements storage.FilesystemSource. It removes the record; the data
 // stays on the volume.
 func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
-	return storage.EachError(ctx, filesystems, func(_ context.Context, r storage.Ref) error {
-		if err := s.destroy(r); err != nil {
-			return fmt.Errorf("cannot destroy the filesystem %s: %w", r.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("destroy the filesystem", s.destroy))
 }
 
-func (s *Source) destroy(r storage.Ref) error {
+func (s *Source) destroy(_ context.Context, r storage.Ref) error {
 	rec, err := s.owned(r)
 	if fault.Is(err, fault.NotFound) {
 		return nil

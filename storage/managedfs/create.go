@@ -21,12 +21,7 @@ import (
 
 // Create implements storage.FilesystemSource.
 func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
-	return storage.Several(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
-		if err := s.create(ctx, p); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Several(ctx, filesystems, storage.Described("create the filesystem", s.create, s.describe))
 }
 
 func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
@@ -60,8 +55,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	if used, err := s.used(p, rec); err != nil {
 		return err
 	} else if used || lost {
-		// The device of a lost filesystem is blank. Any data found there when
-		// the device is claimed must stay.
+		// The device of a lost filesystem is blank. If the device turns out to have
+		// data when it is claimed, the data must stay.
 		licensed.Wipe = false
 	}
 	if err := s.ready(ctx, kinds[p.Type], p.Progress); err != nil {
@@ -80,8 +75,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	return s.make(ctx, p, what == wiping)
 }
 
-// verify refuses a device without the filesystem. A blank device is
-// fault.NotFound: the data was lost.
+// verify refuses a device without the filesystem. The error for a blank device
+// is fault.NotFound, because the data was lost.
 func (s *Source) verify(ctx context.Context, rec record, device string) error {
 	found, err := probe(device)
 	if err != nil {
@@ -111,8 +106,9 @@ const (
 	adopted                 // the device already has the filesystem
 )
 
-// decide inspects the device for a new filesystem. It refuses a device with any
-// contents but this very filesystem, unless p.Wipe is set.
+// decide inspects the device for a new filesystem. It refuses a device with
+// other contents than this filesystem, unless p.Wipe is set. interrupted means
+// that rec records an earlier, interrupted creation.
 func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec record, interrupted bool) (decision, error) {
 	device, size, err := claim(p.Device)
 	if err != nil {
@@ -145,7 +141,7 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 	case len(foreign) > 0:
 		return wiping, nil
 	case whole:
-		_ = device.Close() // the tool claims it too
+		_ = device.Close() // the tool claims the device too
 		if err := s.tool(ctx, k, k.check(p.Device)); err == nil {
 			s.o.Log.Info("Found a filesystem made before.", "filesystem", p.ID, "device", p.Device)
 			return adopted, s.records.Put(p.ID, record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Made: true, Record: p.Record})
@@ -187,8 +183,8 @@ func claim(path string) (*os.File, int64, error) {
 	return device, size, nil
 }
 
-// make creates the filesystem. A record with Made unset is durable before, the
-// record with Made set after.
+// make creates the filesystem. It writes a record without Made before, and the
+// record with Made after the creation.
 func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool) error {
 	identity, err := s.o.Host.Identity(p.Device)
 	if err != nil {
@@ -217,7 +213,8 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 			p.Progress(line)
 		}
 	}
-	// On termination a tool may still bring its work to a consistent end.
+	// A tool that is terminated gets this time to bring its work to a consistent
+	// end.
 	c.Grace = 10 * time.Second
 	if err := s.tool(ctx, k, c); err != nil {
 		return err
@@ -242,8 +239,8 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 	return nil
 }
 
-// erase zeroes the places where formats keep their signatures: the first 4 MiB,
-// the last MiB, and the copies of btrfs at 64 MiB and 256 GiB.
+// erase zeroes the places where formats keep their signatures. These are the
+// first 4 MiB, the last MiB, and the copies of btrfs at 64 MiB and 256 GiB.
 func erase(path string) error {
 	device, size, err := claim(path)
 	if err != nil {
@@ -263,10 +260,7 @@ func erase(path string) error {
 			return fmt.Errorf("cannot erase the device: %w", err)
 		}
 	}
-	if err := device.Sync(); err != nil {
-		return fmt.Errorf("cannot erase the device: %w", err)
-	}
-	return nil
+	return fault.Explain(device.Sync(), "cannot erase the device")
 }
 
 // flush makes data written to a device durable.
@@ -276,8 +270,5 @@ func flush(path string) error {
 		return fmt.Errorf("cannot flush the device: %w", err)
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("cannot flush the device: %w", err)
-	}
-	return nil
+	return fault.Explain(f.Sync(), "cannot flush the device")
 }

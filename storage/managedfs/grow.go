@@ -3,7 +3,6 @@ package managedfs
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,24 +20,19 @@ import (
 	"hostler/storage/mounts"
 )
 
-// GrowFilesystems implements storage.FilesystemGrower: it grows to the size of
-// the device. An unmounted filesystem is fault.NotReady; it grows when it is
-// next attached.
+// GrowFilesystems implements storage.FilesystemGrower. Each filesystem grows to
+// the size of its device. The error for an unmounted filesystem is
+// fault.NotReady; such a filesystem grows when it is next attached.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.GrowParams) (storage.Filesystem, error) {
-		if err := s.grow(ctx, p.Ref); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot grow the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Each(ctx, filesystems, storage.Described("grow the filesystem", s.grow, s.describe))
 }
 
-func (s *Source) grow(ctx context.Context, r storage.Ref) error {
-	rec, err := s.owned(r)
+func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
+	rec, err := s.owned(p.Ref)
 	if err != nil {
 		return err
 	}
-	defer s.working.lock(r.ID)()
+	defer s.working.lock(p.ID)()
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
 		return err
@@ -93,8 +87,9 @@ func (s *Source) mayResize() bool {
 	return false
 }
 
-// growBefore grows an ext4 filesystem before it is mounted, for a process that
-// may not grow a mounted one. resize2fs requires the check before.
+// growBefore grows an ext4 filesystem before it is mounted, if the process
+// lacks the capability to grow a mounted filesystem. resize2fs requires that
+// e2fsck has checked the filesystem.
 func (s *Source) growBefore(ctx context.Context, rec record, device string) error {
 	if rec.Type != "ext4" || s.mayResize() {
 		return nil
@@ -104,7 +99,7 @@ func (s *Source) growBefore(ctx context.Context, rec record, device string) erro
 		return nil // mounted already, or read-only
 	}
 	taken, err := extent(rec.Type, f, "")
-	_ = f.Close() // the tools claim it too
+	_ = f.Close() // the tools claim the device too
 	if err != nil || size-taken < slack {
 		return err
 	}
@@ -117,15 +112,15 @@ func (s *Source) growBefore(ctx context.Context, rec record, device string) erro
 	return s.tool(ctx, k, run.Command{Path: paths.Resize2fs, Args: []string{device}})
 }
 
-// slack is the space that a filesystem may leave unused on its device: ext4
-// drops a last block group that is too short for its tables.
+// slack is the space in bytes that a filesystem may leave unused on its device,
+// because ext4 drops a last block group that is too short for its tables.
 const slack = 4 << 20
 
 // leastResized is the smallest size to which the kernel resizes a btrfs.
 const leastResized = 256 << 20
 
-// growable returns by how many bytes the device exceeds the mounted filesystem,
-// 0 if that is below slack or not known.
+// growable returns the number of bytes by which the device exceeds the mounted
+// filesystem, or 0 if this number is below slack or not known.
 func growable(fstype string, m *mountinfo.Info) int64 {
 	device, err := os.OpenFile(m.Source, os.O_RDONLY, 0)
 	if err != nil {
@@ -146,12 +141,12 @@ func growable(fstype string, m *mountinfo.Info) int64 {
 	return size - taken
 }
 
-// extent returns how many bytes of its device a filesystem uses. path is its
-// mount point, which ext4 does not need.
+// extent returns the number of bytes of its device that a filesystem uses. path
+// is the mount point, which ext4 does not need.
 func extent(fstype string, device *os.File, path string) (int64, error) {
 	switch fstype {
 	case "ext4":
-		// The device's page cache holds the superblock of the mounted
+		// The device's page cache holds the present superblock of the mounted
 		// filesystem.
 		b := make([]byte, 1024)
 		if _, err := device.ReadAt(b, 1024); err != nil {

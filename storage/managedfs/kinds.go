@@ -16,24 +16,25 @@ type kind struct {
 	least int64
 	// pkg is the Debian package with the tools.
 	pkg string
-	// make, check and grow are commands. check changes nothing and fails if the
-	// filesystem is damaged; grow works on a mounted filesystem.
+	// make, check and grow return commands. The command of check changes nothing
+	// and fails if the filesystem is damaged. The command of grow works on a
+	// mounted filesystem.
 	make  func(device, id, label string) run.Command
 	check func(device string) run.Command
 	grow  func(device, path string) run.Command
 }
 
-// Least is the smallest device, in bytes, for a filesystem of a type; 0 for an
-// unknown type.
+// Least returns the size in bytes of the smallest device for a type of
+// filesystem, or 0 for an unknown type.
 func Least(kind string) int64 { return kinds[kind].least }
 
-// kinds holds the types. mkfs discards nothing: the device is blank, and a
-// discard would free the blocks of an allocated volume.
+// kinds holds the types. mkfs discards nothing, because the device is blank and
+// a discard would free the blocks of an allocated volume.
 var kinds = map[string]kind{
 	"ext4": {
 		least: 2 << 20, pkg: "e2fsprogs",
-		// No blocks are reserved for root: the host's programs are not on this
-		// filesystem.
+		// No blocks are reserved for root, because the host's programs are not on
+		// this filesystem.
 		make: func(device, id, label string) run.Command {
 			return run.Command{Path: paths.MkfsExt4, Args: []string{"-F", "-E", "nodiscard", "-m", "0", "-U", id, "-L", label, device}}
 		},
@@ -68,7 +69,8 @@ var kinds = map[string]kind{
 	},
 }
 
-// absent returns the first of a type's programs that is missing on the host.
+// absent returns the path of the first program that the type needs and the host
+// lacks, or "".
 func (k kind) absent() string {
 	for _, c := range []run.Command{k.make("", "", ""), k.check(""), k.grow("", "")} {
 		if _, err := os.Stat(c.Path); err != nil {

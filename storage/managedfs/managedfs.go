@@ -1,12 +1,14 @@
 // Package managedfs provides filesystems on volumes: ext4, xfs and btrfs.
 //
-// UUID and label of a filesystem follow from its stamp alone. A device is
-// formatted only if it is proven blank, if an earlier creation of the same
-// filesystem on it was interrupted, or if the caller allowed the destruction of
-// its data. A device is mounted only if it has the UUID.
+// The UUID and the label of a filesystem are derived from its stamp alone. A
+// device is formatted only if it is proven blank, if an earlier creation of the
+// same filesystem on it was interrupted, or if the caller allowed the
+// destruction of its data. A device is mounted only if it has the filesystem's
+// UUID.
 package managedfs
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,17 +34,17 @@ import (
 
 // Options are the settings of a source.
 type Options struct {
-	// Dir holds the records; absolute.
+	// Dir is the absolute path of the folder with the records.
 	Dir string
 	// Namespace is the namespace of the listed filesystems.
 	Namespace string
 	// Runner runs the tools, e.g. mkfs.ext4.
 	Runner run.Runner
-	// Grower runs the tools that grow mounted filesystems with the capabilities
-	// of process 1; nil: they run as the others.
+	// Grower runs the tools that grow mounted filesystems, with the capabilities
+	// of process 1. If it is nil, Runner runs these tools too.
 	Grower run.Runner
-	// Install installs a package with tools on the host; nil: a missing tool is
-	// an error. progress receives plain sentences.
+	// Install installs a package with tools on the host. If it is nil, a missing
+	// tool is an error. progress receives plain sentences.
 	Install func(ctx context.Context, pkg string, progress func(string)) error
 	// Host holds the directories for looking up block devices.
 	Host blockdevice.Host
@@ -77,13 +79,13 @@ type record struct {
 	Label string        `json:"label"`
 	// Device is the identity of the device of the filesystem.
 	Device string `json:"device"`
-	// Made is set when the filesystem is complete. Before that it was never
-	// mounted, so creating it again loses no data.
+	// Made is set when the filesystem is complete. Before, the filesystem was
+	// never mounted, so creating it again loses no data.
 	Made bool `json:"made"`
-	// Paths are its mount points, written before each mount.
+	// Paths are the filesystem's mount points, recorded before each mount.
 	Paths []string `json:"paths,omitempty"`
-	// Options are its mount options, written before each mount; nil if they are
-	// not known.
+	// Options are the filesystem's mount options, recorded before each mount.
+	// They are nil if they are not known.
 	Options []string `json:"options"`
 	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
@@ -91,12 +93,8 @@ type record struct {
 
 // New returns a source; it does not access the host.
 func New(o Options) *Source {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Source{o: o, records: records.In[record](o.Dir), wiped: records.In[wiped](filepath.Join(o.Dir, "wiped"))}
 }
 
@@ -108,13 +106,13 @@ var space = uuid.MustParse("0a4b5bd2-38e7-5c1c-9f5e-6d8c1f2b7a90")
 func Identity(s storage.Stamp) (id, label string) {
 	name := s.Namespace + "\x00" + s.UID
 	sum := sha256.Sum256([]byte(name))
-	// xfs allows the shortest labels, 12 bytes.
+	// The label must be short, because xfs allows only 12 bytes.
 	return uuid.NewSHA1(space, []byte(name)).String(), "h-" + hex.EncodeToString(sum[:5])
 }
 
 // ValidateFilesystem implements storage.FilesystemValidator.
 func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
-	if err := s.validate(p.Ref); err != nil {
+	if err := p.ValidateIn(s.o.Namespace); err != nil {
 		return err
 	}
 	if _, known := kinds[p.Type]; !known {
@@ -123,19 +121,9 @@ func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
 	return nil
 }
 
-func (s *Source) validate(r storage.Ref) error {
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
-	}
-	return nil
-}
-
 // owned reads the record of a filesystem that must exist with r's stamp.
 func (s *Source) owned(r storage.Ref) (record, error) {
-	if err := s.validate(r); err != nil {
+	if err := r.ValidateIn(s.o.Namespace); err != nil {
 		return record{}, err
 	}
 	rec, found, err := s.records.Get(r.ID)
@@ -177,7 +165,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	return all, nil
 }
 
-func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
+func (s *Source) describe(_ context.Context, r storage.Ref) (storage.Filesystem, error) {
 	rec, err := s.owned(r)
 	if err != nil {
 		return storage.Filesystem{}, fmt.Errorf("cannot describe the filesystem %s: %w", r.ID, err)
@@ -191,21 +179,20 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 
 // StoreRecords implements storage.Recorder.
 func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
-	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
-		defer s.working.lock(p.ID)()
-		rec, err := s.owned(p.Ref)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			return nil
-		case err == nil && rec.Record != p.Record:
-			rec.Record = p.Record
-			err = s.records.Put(p.ID, rec)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot record the declaration of the filesystem %s: %w", p.ID, err)
-		}
+	return storage.EachError(ctx, objects, storage.ExplainError("record the declaration of the filesystem", s.storeRecord))
+}
+
+func (s *Source) storeRecord(_ context.Context, p storage.RecordParams) error {
+	defer s.working.lock(p.ID)()
+	rec, err := s.owned(p.Ref)
+	switch {
+	case fault.Is(err, fault.NotFound):
 		return nil
-	})
+	case err != nil || rec.Record == p.Record:
+		return err
+	}
+	rec.Record = p.Record
+	return s.records.Put(p.ID, rec)
 }
 
 func (s *Source) filesystem(id string, rec record, table mounts.Table, seen probes) storage.Filesystem {
@@ -223,14 +210,15 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 			f.Problem = "the kernel made it read-only after an error of its device; after its repair, detach it from its machines and attach it again"
 		}
 		f.Attachments, f.Options = append(f.Attachments, a), rec.Options
-		f.Size, f.Free = a.Size, a.Free
+		f.Size = a.Size
 		f.Growable = growable(rec.Type, m)
 	}
 	return f
 }
 
-// mountsOf returns the mounts of a filesystem: mounts of devices with its UUID,
-// and, if a device is unreadable, mounts at the recorded paths.
+// mountsOf returns the mounts of a filesystem. These are the mounts of devices
+// with the filesystem's UUID, and the mounts of unreadable devices at the
+// recorded paths.
 func mountsOf(rec record, table mounts.Table, seen probes) mounts.Table {
 	return table.Of(func(m *mountinfo.Info) bool {
 		if m.FSType != rec.Type || m.Source == "" || m.Source[0] != '/' {

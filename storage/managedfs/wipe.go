@@ -16,13 +16,13 @@ import (
 
 // wiped notes that a filesystem was created with "wipe: true". The note
 // outlives the filesystem, whose data stays on its volume. If the filesystem is
-// declared again, e.g. with another type, and the key is still set, the key
-// does not apply to that data.
+// declared again, e.g. with another type, and still with "wipe: true", this key
+// does not apply to the data.
 type wiped struct {
 	// Device is the identity of the device of the filesystem.
 	Device string `json:"device"`
-	// Backing is the file behind the device, if any; the note is dropped with
-	// the file.
+	// Backing is the file behind the device, or "". The note is dropped when the
+	// file is gone.
 	Backing string `json:"backing,omitempty"`
 }
 
@@ -50,9 +50,10 @@ func (s *Source) forget() error {
 	return nil
 }
 
-// used reports whether the "wipe: true" of p was already used on its device: a
-// filesystem of that name was created there with it. An interrupted creation
-// may still use it. A declaration without the key removes the note.
+// used reports whether the "wipe: true" of p was already used on p's device,
+// because a filesystem with p's name was created there with this key. An
+// interrupted creation may use the key again. If p lacks the key, used removes
+// the note.
 func (s *Source) used(p storage.FilesystemParams, rec record) (bool, error) {
 	note, found, err := s.wiped.Get(p.ID)
 	if err != nil || !found {
@@ -66,8 +67,8 @@ func (s *Source) used(p storage.FilesystemParams, rec record) (bool, error) {
 	return note.Device == identity && !interrupted, err
 }
 
-// use notes that "wipe: true" is used, for a creation that is recorded or for
-// an existing filesystem.
+// use notes that p's "wipe: true" is used up. Call it after the creation is
+// recorded, or for a filesystem that exists already.
 func (s *Source) use(p storage.FilesystemParams) error {
 	if !p.Wipe {
 		return nil
@@ -83,8 +84,8 @@ func (s *Source) use(p storage.FilesystemParams) error {
 // devices without a backing file take long.
 const proofLimit = 30 * time.Minute
 
-// blank reports whether a device is proven empty; found describes its contents
-// otherwise.
+// blank reports whether a device is proven empty. If not, found describes the
+// contents.
 func (s *Source) blank(ctx context.Context, device *os.File, size int64, progress func(string)) (blank bool, found string, err error) {
 	within, cancel := context.WithTimeout(ctx, proofLimit)
 	defer cancel()
@@ -102,7 +103,7 @@ func (s *Source) blank(ctx context.Context, device *os.File, size int64, progres
 	return blank, found, err
 }
 
-// isBlank is blank for a device that other processes may have open.
+// isBlank calls blank() for a device that other processes may have open.
 func (s *Source) isBlank(ctx context.Context, path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

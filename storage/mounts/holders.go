@@ -18,20 +18,20 @@ import (
 	"hostler/storage"
 )
 
-// Used identifies the object that a process may hold: a filesystem by the
-// device number of its files, a block device by its own number, or both. 0
-// means none.
+// Used identifies an object that processes may hold. FS identifies a filesystem
+// by the device number of its files. Block identifies a block device by its own
+// number. 0 means none.
 type Used struct {
 	FS, Block uint64
-	// Device is the block device's path. It identifies mounts of filesystems
-	// with device numbers of their own (btrfs).
+	// Device is the block device's path. It identifies mounts of filesystems that
+	// have their own device numbers (btrfs).
 	Device string
 }
 
 // Holders searches the proc filesystem at proc for the processes that hold the
-// object, sorted by process id, each once. Mounts of a block device in other
-// mount namespaces count as held; mounts in the caller's own namespace do not
-// (see Table.OfDevice).
+// object, sorted by process id, each once. A process also holds a block device
+// that is mounted in its mount namespace, unless this is the caller's own
+// namespace (see Table.OfDevice).
 func Holders(proc string, used Used) []storage.Holder {
 	var found []storage.Holder
 	own, _ := os.Readlink(filepath.Join(proc, "self/ns/mnt"))
@@ -63,7 +63,8 @@ func pids(proc string) (all []int) {
 	return all
 }
 
-// heldBy returns the path of the first matching file that the process holds.
+// heldBy returns the path of the first file that the process holds open or maps
+// and that used accepts, or "". dir is the process's folder in /proc.
 func heldBy(dir string, used Used) string {
 	links := []string{"cwd", "root", "exe"}
 	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
@@ -88,8 +89,10 @@ func (u Used) is(s *unix.Stat_t) bool {
 	return u.FS != 0 && s.Dev == u.FS || u.Block != 0 && s.Mode&unix.S_IFMT == unix.S_IFBLK && s.Rdev == u.Block
 }
 
-// mapped finds files that are mapped but no longer open. A line reads ADDRESS
-// PERMS OFFSET MAJOR:MINOR INODE PATH, the numbers in hexadecimal.
+// mapped returns the path of a file on the filesystem used.FS that the process
+// maps into memory, even if the file is no longer open, or "". dir is the
+// process's folder in /proc. A line of its file maps reads ADDRESS PERMS OFFSET
+// MAJOR:MINOR INODE PATH, where MAJOR and MINOR are hexadecimal.
 func mapped(dir string, used Used) string {
 	if used.FS == 0 {
 		return ""
@@ -109,7 +112,8 @@ func mapped(dir string, used Used) string {
 	return ""
 }
 
-// mountedIn finds a mount in the process's mount namespace.
+// mountedIn returns a text about a mount of the object in the process's mount
+// namespace, or "".
 func mountedIn(dir string, used Used) string {
 	f, err := os.Open(filepath.Join(dir, "mountinfo"))
 	if err != nil {
@@ -139,7 +143,7 @@ func command(dir string) string {
 }
 
 // WaitHolders returns when any of the holders has ended, or with the context's
-// error. It polls every 200 ms for the context alone, at negligible cost.
+// error. It polls every 200 ms, but only to notice the end of the context.
 // Without holders it waits for the context to end.
 func WaitHolders(ctx context.Context, holders []storage.Holder) error {
 	var fds []unix.PollFd

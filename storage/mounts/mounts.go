@@ -1,4 +1,4 @@
-// Package mounts mounts and unmounts directories idempotently: it reads the
+// Package mounts mounts and unmounts directories idempotently. It reads the
 // mount table first, names the processes that keep a mount busy, and never
 // follows a symbolic link.
 package mounts
@@ -34,10 +34,7 @@ func Read(proc string) (Table, error) {
 	}
 	defer f.Close()
 	all, err := mountinfo.GetMountsFromReader(bufio.NewReader(f), nil)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list mounts: %w", err)
-	}
-	return all, nil
+	return all, fault.Explain(err, "cannot list mounts")
 }
 
 // once holds a table that is read on first use.
@@ -49,11 +46,12 @@ type once struct {
 
 type onceKey struct{}
 
-// Once returns a context for one look at the host: all calls of In with it
-// share one table, which may have thousands of entries.
+// Once returns a context for one observation of the host. All calls of In with
+// this context share one table, which may have thousands of entries.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, &once{}) }
 
-// In is Read, at most once per context of Once.
+// In returns the table as Read does, but reads it only once per context of
+// Once.
 func In(ctx context.Context, proc string) (Table, error) {
 	o, _ := ctx.Value(onceKey{}).(*once)
 	if o == nil {
@@ -89,7 +87,7 @@ func (t Table) Top(path string) *mountinfo.Info {
 	return nil
 }
 
-// Of returns the mounts for which is returns true.
+// Of returns the mounts for which is() returns true.
 func (t Table) Of(is func(*mountinfo.Info) bool) (of Table) {
 	for _, m := range t {
 		if is(m) {
@@ -104,7 +102,7 @@ func (t Table) OfDevice(device string, number uint64) Table {
 	return t.Of(Used{Block: number, Device: device}.mounted)
 }
 
-// holding returns the mount that contains the path.
+// holding returns the mount that contains the path, or nil.
 func (t Table) holding(path string) (on *mountinfo.Info) {
 	for _, m := range t {
 		under := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
@@ -142,8 +140,8 @@ type Point struct {
 }
 
 // OpenPoint opens the mount point at path; it creates a missing directory with
-// mode 0755. No part of the path may be a symbolic link. The caller closes the
-// point.
+// mode 0755. No part of the path may be a symbolic link. The caller must close
+// the point.
 func OpenPoint(path string) (*Point, error) {
 	if err := storage.ValidatePath(path); err != nil {
 		return nil, err
@@ -164,9 +162,9 @@ func OpenPoint(path string) (*Point, error) {
 	return &Point{Path: path, dir: os.NewFile(uintptr(fd), path), made: missing != nil}, nil
 }
 
-// openStepwise opens a directory and follows no symbolic link on the way
-// (ELOOP). openat2(2) does so in a step, but systemd's RestrictSUIDSGID=
-// disables it.
+// openStepwise opens a directory. It returns ELOOP if there is a symbolic link
+// on the way. openat2(2) does this in one step, but systemd's RestrictSUIDSGID=
+// disables openat2(2).
 func openStepwise(path string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open("/", flags, 0)
@@ -196,7 +194,7 @@ func (p *Point) GiveUp() {
 	}
 }
 
-// self is a path to exactly the open directory.
+// self returns a path that leads to the open directory itself.
 func (p *Point) self() string { return fmt.Sprintf("/proc/self/fd/%d", p.dir.Fd()) }
 
 // Empty refuses a directory with contents (fault.NeedsOperator) and names up to
@@ -221,6 +219,6 @@ func (p *Point) Empty() error {
 	return fault.New(fault.NeedsOperator, "cannot mount on %s: the directory is not empty, it contains %q%s; move that away", p.Path, names, more)
 }
 
-// Remove removes the directory at path if it is empty and no mount point;
+// Remove removes the directory at path if it is empty and not a mount point;
 // otherwise it does nothing.
 func Remove(path string) { _ = unix.Rmdir(path) }

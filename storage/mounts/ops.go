@@ -18,8 +18,8 @@ import (
 	"hostler/storage"
 )
 
-// flags are the mount options that the kernel takes as bits instead of text;
-// false clears the bit.
+// flags are the mount options that the kernel takes as bits instead of text. An
+// option whose set is false clears the bit.
 var flags = map[string]struct {
 	bit uintptr
 	set bool
@@ -39,8 +39,8 @@ var flags = map[string]struct {
 }
 
 // Options converts mount options, one per entry, into the two forms that
-// mount(2) takes. An entry that holds several options, or that is for programs
-// instead of the kernel, is fault.Invalid.
+// mount(2) takes. The error is fault.Invalid for an entry that holds several
+// options or that is for programs instead of the kernel.
 func Options(list []string) (bits uintptr, data string, err error) {
 	var rest []string
 	for _, o := range list {
@@ -96,8 +96,8 @@ func Restricted(m *mountinfo.Info) bool {
 }
 
 // stopsOnError reports whether ext4 remounts read-only on errors. The kernel
-// lists the option only if it differs from the superblock's (s_errors at 0x3C;
-// 2 is remount-ro).
+// lists the option only if it differs from the superblock's setting (s_errors
+// at 0x3C; 2 is remount-ro).
 func stopsOnError(m *mountinfo.Info) bool {
 	for o := range strings.SplitSeq(m.VFSOptions, ",") {
 		if strings.HasPrefix(o, "errors=") {
@@ -114,9 +114,9 @@ func stopsOnError(m *mountinfo.Info) bool {
 	return err != nil || binary.LittleEndian.Uint16(field[:]) == 2
 }
 
-// Restrict sets nosuid and nodev on the uppermost mount at path, so that setuid
-// programs and devices there do not act on the host, and errors=remount-ro on
-// ext4. Open files are not affected. Idempotent.
+// Restrict sets nosuid and nodev on the uppermost mount at path, and
+// errors=remount-ro on ext4. The host then ignores the mount's setuid bits and
+// device nodes. Open files are not affected. Restrict is idempotent.
 func Restrict(path, fstype string) error {
 	flags := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, &flags); err != nil {
@@ -134,13 +134,10 @@ func Restrict(path, fstype string) error {
 	if err = unix.FsconfigSetString(fd, name, value); err == nil {
 		err = unix.FsconfigReconfigure(fd)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot set %s on %s: %w", onError, path, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot set %s on %s", onError, path)
 }
 
-// Bind mounts the directory at source on the point as well.
+// Bind makes the directory at source visible on the point too (a bind mount).
 func (p *Point) Bind(source string, readOnly bool) error {
 	from, err := OpenPoint(source)
 	if err != nil {
@@ -153,8 +150,8 @@ func (p *Point) Bind(source string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// Read-only needs a second call by path: the point's descriptor now refers
-	// to the directory below the mount.
+	// Set read-only by path, because the point's descriptor refers to the
+	// directory below the new mount.
 	if err := unix.MountSetattr(unix.AT_FDCWD, p.Path, unix.AT_SYMLINK_NOFOLLOW, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		_ = unix.Unmount(p.Path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		return fmt.Errorf("cannot make %s read-only: %w", p.Path, err)
@@ -162,9 +159,9 @@ func (p *Point) Bind(source string, readOnly bool) error {
 	return nil
 }
 
-// Unmount unmounts the uppermost mount at path. A busy mount is a BusyError
-// with the processes found in proc. With force, the mount is detached at once
-// (MNT_DETACH).
+// Unmount unmounts the uppermost mount at path. The error for a busy mount is a
+// BusyError with the processes found in proc. With force, the mount is detached
+// at once (MNT_DETACH).
 func Unmount(proc, path string, force bool) error {
 	if err := failpoint.Hit(failpoint.Unmounting); err != nil {
 		return err
@@ -183,7 +180,8 @@ func Unmount(proc, path string, force bool) error {
 	return fmt.Errorf("cannot unmount %s: %w", path, err)
 }
 
-// UnmountOnly unmounts m alone: it is a BusyError if another mount covers it.
+// UnmountOnly unmounts m, but no mount above m. If another mount covers m, the
+// error is a BusyError.
 func UnmountOnly(proc string, m *mountinfo.Info, force bool) error {
 	table, err := Read(proc)
 	if err != nil {
@@ -212,11 +210,11 @@ func busy(proc, path string) error {
 }
 
 // Share makes the directory a shared mount, so that later mounts and unmounts
-// below it propagate to mount namespaces copied from this one. Without
-// propagation, a namespace copied while a filesystem was mounted, e.g. that of
-// a container daemon, would keep the filesystem and its device busy. Share does
-// nothing if the mount that holds dir is already shared, as systemd makes the
-// host's root.
+// below it propagate to mount namespaces copied from this namespace. Without
+// propagation, a namespace copied while a filesystem was mounted, e.g. the
+// namespace of a container daemon, would keep the filesystem and its device
+// busy. Share does nothing if the mount that contains dir is already shared,
+// e.g. by systemd, which shares the host's root.
 func Share(dir string) error {
 	table, err := Read("/proc")
 	if err != nil {
@@ -231,15 +229,12 @@ func Share(dir string) error {
 			return fmt.Errorf("cannot share %s: %w", dir, err)
 		}
 	}
-	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
-		return fmt.Errorf("cannot share %s: %w", dir, err)
-	}
-	return nil
+	return fault.Explain(unix.Mount("", dir, "", unix.MS_SHARED, ""), "cannot share %s", dir)
 }
 
-// Unshare reverts Share once nothing is mounted below the directory, and
-// removes it with its empty subdirectories and its empty parents below root.
-// Idempotent.
+// Unshare reverts Share, unless something is mounted below the directory. It
+// then removes the directory with its empty subdirectories and its empty
+// parents below root. Unshare is idempotent.
 func Unshare(dir, root string) error {
 	table, err := Read("/proc")
 	if err != nil || len(table.below(dir)) > 0 {

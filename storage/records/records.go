@@ -1,5 +1,5 @@
-// Package records stores a small file per storage object: the stamp of the
-// object that a source makes. Each file is written atomically and durably.
+// Package records stores a small file per storage object, which contains the
+// object's stamp. Each file is written atomically and durably.
 package records
 
 import (
@@ -28,12 +28,12 @@ const (
 )
 
 // Folder holds records of type T. The zero value is not usable. Records are
-// shared with the cache: callers must not modify values that a record refers
+// shared with the cache, so callers must not modify values that a record refers
 // to.
 type Folder[T any] struct {
 	dir string
-	// known caches records while their files are unchanged: every look reads
-	// all records, and there may be thousands.
+	// known caches records while their files are unchanged, because each
+	// observation reads all records, and there may be thousands.
 	known *sync.Map
 }
 
@@ -43,7 +43,8 @@ type known[T any] struct {
 	record T
 }
 
-// version distinguishes contents of a file: each write makes a new file.
+// version distinguishes the contents of a file, because each write makes a new
+// file.
 type version struct {
 	inode        uint64
 	size         int64
@@ -56,16 +57,16 @@ func versionOf(s *unix.Stat_t) version { return version{s.Ino, s.Size, s.Mtim, s
 // makes the directory with mode 0700.
 func In[T any](dir string) Folder[T] { return Folder[T]{dir: dir, known: &sync.Map{}} }
 
-// Path is the file of a record.
-func (f Folder[T]) Path(id string) string { return filepath.Join(f.dir, id+suffix) }
+// path returns the path of a record's file.
+func (f Folder[T]) path(id string) string { return filepath.Join(f.dir, id+suffix) }
 
-// Get reads the record of id, which must be valid; found is false if there is
-// none. A malformed record is fault.NeedsOperator.
+// Get reads the record of id. found is false if there is none. The error for an
+// invalid id is fault.Invalid, and for a malformed record fault.NeedsOperator.
 func (f Folder[T]) Get(id string) (record T, found bool, err error) {
 	if err := storage.ValidateID(id); err != nil {
 		return record, false, err
 	}
-	path := f.Path(id)
+	path := f.path(id)
 	var there unix.Stat_t
 	if before, read := f.known.Load(id); read && unix.Lstat(path, &there) == nil {
 		if k, ok := before.(known[T]); ok && k.file == versionOf(&there) {
@@ -91,14 +92,14 @@ func (f Folder[T]) Get(id string) (record T, found bool, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&record); err != nil || decoder.More() || len(data) > limit {
-		return record, false, fault.New(fault.NeedsOperator, "%s is damaged: restore it, or remove it to give up the object that it describes", f.Path(id))
+		return record, false, fault.New(fault.NeedsOperator, "%s is damaged: restore it, or remove it to give up the object that it describes", f.path(id))
 	}
 	f.known.Store(id, known[T]{versionOf(&there), record})
 	return record, true, nil
 }
 
-// Put writes the record of id; after it returns nil the record survives a power
-// cut.
+// Put writes the record of id durably. Once Put returns nil, the record
+// survives a power cut.
 func (f Folder[T]) Put(id string, record T) error {
 	if err := storage.ValidateID(id); err != nil {
 		return err
@@ -111,19 +112,16 @@ func (f Folder[T]) Put(id string, record T) error {
 		return fmt.Errorf("cannot write the record of %s: %w", id, err)
 	}
 	defer f.known.Delete(id)
-	if err := atomicfile.Write(f.Path(id), append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("cannot write the record of %s: %w", id, err)
-	}
-	return nil
+	return fault.Explain(atomicfile.Write(f.path(id), append(data, '\n'), 0o600), "cannot write the record of %s", id)
 }
 
-// Remove deletes the record of id durably; a missing record is success.
+// Remove deletes the record of id durably. It succeeds if there is no record.
 func (f Folder[T]) Remove(id string) error {
 	if err := storage.ValidateID(id); err != nil {
 		return err
 	}
 	defer f.known.Delete(id)
-	return atomicfile.Remove(f.Path(id))
+	return atomicfile.Remove(f.path(id))
 }
 
 // IDs lists the ids of all records, sorted. A missing directory has no records.
@@ -144,8 +142,5 @@ func (f Folder[T]) IDs() ([]string, error) {
 
 // MakeDir makes a directory and its parents, accessible to root alone.
 func MakeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make %s: %w", dir, err)
-	}
-	return nil
+	return fault.Explain(os.MkdirAll(dir, 0o700), "cannot make %s", dir)
 }

@@ -1,4 +1,4 @@
-package records_test
+package records
 
 import (
 	"os"
@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"hostler/internal/fault"
-	"hostler/storage/records"
 )
 
 type entry struct {
@@ -16,7 +15,7 @@ type entry struct {
 
 func TestRecordsAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "down")
-	f := records.In[entry](dir)
+	f := In[entry](dir)
 	if ids, err := f.IDs(); err != nil || len(ids) != 0 {
 		t.Errorf("%v, %v", ids, err)
 	}
@@ -54,7 +53,7 @@ func TestRecordsAreKept(t *testing.T) {
 // Get returns the record that another agent wrote, even after cached reads.
 func TestRecordsOfAnotherAgentAreRead(t *testing.T) {
 	dir := t.TempDir()
-	ours, theirs := records.In[entry](dir), records.In[entry](dir)
+	ours, theirs := In[entry](dir), In[entry](dir)
 	for n := range 100 {
 		if err := theirs.Put("a", entry{Size: n % 10}); err != nil {
 			t.Fatal(err)
@@ -76,16 +75,16 @@ func TestRecordsOfAnotherAgentAreRead(t *testing.T) {
 // A malformed record needs the operator; it is not treated as absent. Symbolic
 // links are not followed.
 func TestDamagedRecords(t *testing.T) {
-	f := records.In[entry](t.TempDir())
+	f := In[entry](t.TempDir())
 	for _, text := range []string{"", "{", "[]", `{"size": "x"}`, `{"other": 1}`, `{"size": 1} {"size": 2}`} {
-		if err := os.WriteFile(f.Path("a"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(f.path("a"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := f.Get("a"); !fault.Is(err, fault.NeedsOperator) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if err := os.Symlink(f.Path("a"), f.Path("link")); err != nil {
+	if err := os.Symlink(f.path("a"), f.path("link")); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := f.Get("link"); found || err == nil {

@@ -3,7 +3,6 @@ package rootfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"hostler/internal/failpoint"
@@ -14,13 +13,7 @@ import (
 
 // Attach implements storage.FilesystemSource.
 func (s *Source) Attach(ctx context.Context, filesystems []storage.FilesystemAttachParams) []storage.Result[storage.FilesystemAttachment] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
-		a, err := s.attach(ctx, p)
-		if err != nil {
-			return a, fmt.Errorf("cannot attach the filesystem %s: %w", p.ID, err)
-		}
-		return a, nil
-	})
+	return storage.Each(ctx, filesystems, storage.Explain("attach the filesystem", s.attach))
 }
 
 func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
@@ -31,7 +24,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	if _, err := s.describe(ctx, p.Ref); err != nil {
 		return none, err
 	}
-	// The base mount is writable even if the bound mount is read-only.
+	// Make the base mount writable, even for a read-only mount at another path.
 	device, err := s.device(ctx, p.Ref)
 	if err != nil {
 		return none, err
@@ -50,8 +43,8 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	return a, err
 }
 
-// bind mounts the filesystem at a path, unless it is already visible there,
-// even through several mounts.
+// bind mounts the filesystem at a path, unless the filesystem is already
+// visible there, even if through several mounts.
 func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -88,15 +81,10 @@ func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 	return failpoint.Hit(failpoint.RootfsBound)
 }
 
-// Detach implements storage.FilesystemSource. With the last path it also
-// unmounts the base and detaches the volume.
+// Detach implements storage.FilesystemSource. After the last path it also
+// unmounts the base mount and detaches the volume.
 func (s *Source) Detach(ctx context.Context, filesystems []storage.DetachParams) []error {
-	return storage.EachError(ctx, filesystems, func(ctx context.Context, p storage.DetachParams) error {
-		if err := s.detach(ctx, p); err != nil {
-			return fmt.Errorf("cannot detach the filesystem %s: %w", p.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("detach the filesystem", s.detach))
 }
 
 func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {

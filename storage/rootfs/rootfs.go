@@ -1,14 +1,14 @@
 // Package rootfs provides filesystems on the host's own filesystem. Each takes
 // space as data is written, up to its declared size.
 //
-// An ext4 filesystem in a sparse file keeps the limit. A quota per directory
+// An ext4 filesystem in a sparse file enforces the limit. A quota per directory
 // would cost less, but hardly any host has it enabled; see
 // docs/decisions/0007-rootfs-limit.md.
 package rootfs
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -25,10 +25,10 @@ const inner = "ext4"
 
 // Options are the dependencies of a source.
 type Options struct {
-	// Dir is the directory of the base mounts; absolute.
+	// Dir is the absolute path of the directory of the base mounts.
 	Dir string
-	// Volumes and Filesystems serve this source alone: sparse volumes on the
-	// host's filesystem, and the filesystems on them.
+	// Volumes provides sparse volumes on the host's filesystem, and Filesystems
+	// the filesystems on these volumes. Both serve this source alone.
 	Volumes     storage.VolumeSource
 	Filesystems storage.FilesystemSource
 	// Proc defaults to /proc.
@@ -52,16 +52,13 @@ var (
 
 // New returns a source; it does not access the host.
 func New(o Options) *Source {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Source{o: o}
 }
 
-// base is the filesystem's base mount, which is bound to other paths.
+// base returns the path of the filesystem's base mount, which is bound to other
+// paths.
 func (s *Source) base(id string) string { return filepath.Join(s.o.Dir, id) }
 
 // Missing implements storage.Dependent.
@@ -98,12 +95,7 @@ func (s *Source) Space(ctx context.Context) (storage.Space, error) {
 // Create implements storage.FilesystemSource. It refuses sizes above the free
 // space, although the space is taken only later.
 func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
-		if err := s.create(ctx, p); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(ctx, p.Ref)
-	})
+	return storage.Each(ctx, filesystems, storage.Described("create the filesystem", s.create, s.describe))
 }
 
 func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
@@ -137,7 +129,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	return s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: p.Ref}})[0]
 }
 
-// StoreRecords implements storage.Recorder: the volume stores the record.
+// StoreRecords implements storage.Recorder. The volume stores the record.
 func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
 	if r, ok := s.o.Volumes.(storage.Recorder); ok {
 		return r.StoreRecords(ctx, objects)
@@ -145,7 +137,8 @@ func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParam
 	return make([]error, len(objects))
 }
 
-// device attaches the volume, unless it is attached already.
+// device attaches the volume, unless it is attached already, and returns the
+// path of its block device.
 func (s *Source) device(ctx context.Context, r storage.Ref) (string, error) {
 	got := s.o.Volumes.Attach(ctx, []storage.VolumeAttachParams{{Ref: r}})
 	return got[0].Value.Device, got[0].Err
@@ -153,12 +146,7 @@ func (s *Source) device(ctx context.Context, r storage.Ref) (string, error) {
 
 // Destroy implements storage.FilesystemSource; it deletes the data.
 func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
-	return storage.EachError(ctx, filesystems, func(ctx context.Context, r storage.Ref) error {
-		if err := s.destroy(ctx, r); err != nil {
-			return fmt.Errorf("cannot destroy the filesystem %s: %w", r.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("destroy the filesystem", s.destroy))
 }
 
 func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
@@ -172,7 +160,7 @@ func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
 	if len(mounted) > 0 {
 		return storage.Busy(r.ID, "it is mounted on "+mounted[0].Mountpoint, nil)
 	}
-	// The volume goes last: its stamp identifies the rest.
+	// Destroy the volume last, because its stamp identifies the filesystem.
 	if err := s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: r}})[0]; err != nil {
 		return err
 	}
@@ -185,12 +173,7 @@ func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
 // GrowFilesystems implements storage.FilesystemGrower. An unmounted filesystem
 // grows when it is next attached.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.GrowParams) (storage.Filesystem, error) {
-		if err := s.grow(ctx, p); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot grow the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(ctx, p.Ref)
-	})
+	return storage.Each(ctx, filesystems, storage.Described("grow the filesystem", s.grow, s.describe))
 }
 
 func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
@@ -257,7 +240,8 @@ func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesyste
 			return f, r.OwnedBy(f.Stamp)
 		}
 	}
-	// List leaves out other namespaces, but their volumes exist.
+	// List leaves out volumes of other namespaces, but such a volume takes the
+	// name too.
 	if d, ok := s.o.Volumes.(storage.VolumeDescriber); ok {
 		if err := d.DescribeVolumes(ctx, []storage.Ref{r})[0].Err; err != nil {
 			return storage.Filesystem{}, err
@@ -266,8 +250,8 @@ func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesyste
 	return storage.Filesystem{}, fault.New(fault.NotFound, "there is no filesystem %s", r.ID)
 }
 
-// mountsOf returns all mounts of a filesystem: the base mount and the bound
-// mounts.
+// mountsOf returns all mounts of a filesystem, which are the base mount and the
+// bound mounts.
 func (s *Source) mountsOf(ctx context.Context, r storage.Ref) (mounts.Table, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

@@ -20,8 +20,6 @@ type FakeHost struct {
 	filesystems map[string]*storage.Filesystem
 	devices     uint32
 	room        int64
-	calls       []string
-	fail        func(call, id string) error
 	holders     map[string][]storage.Holder
 }
 
@@ -33,42 +31,11 @@ func NewFakeHost(room int64) *FakeHost {
 	}
 }
 
-// Fail makes f run before each call: create, attach, detach, destroy and grow
-// with an id, list with an empty id. A non-nil error of f fails the call.
-// Fail(nil) removes f.
-func (w *FakeHost) Fail(f func(call, id string) error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fail = f
-}
-
 // Hold keeps the object with that id busy until Hold is called without holders.
 func (w *FakeHost) Hold(id string, holders ...storage.Holder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders[id] = holders
-}
-
-// Reboot removes all devices and mounts.
-func (w *FakeHost) Reboot() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, v := range w.volumes {
-		v.Attachments = nil
-	}
-	for _, f := range w.filesystems {
-		f.Attachments = nil
-	}
-	clear(w.holders)
-}
-
-// Calls returns the calls since the last Calls, as "call id", oldest first.
-func (w *FakeHost) Calls() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	calls := w.calls
-	w.calls = nil
-	return calls
 }
 
 // String lists all objects, one line each.
@@ -95,14 +62,8 @@ func (w *FakeHost) String() string {
 	return b.String()
 }
 
-// begin records a call on an object and lets a test fail it.
-func (w *FakeHost) begin(call string, r storage.Ref, namespace string) error {
-	w.calls = append(w.calls, call+" "+r.ID)
-	if w.fail != nil {
-		if err := w.fail(call, r.ID); err != nil {
-			return err
-		}
-	}
+// check refuses a bad reference, and one with another namespace's stamp.
+func (w *FakeHost) check(r storage.Ref, namespace string) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
@@ -110,13 +71,6 @@ func (w *FakeHost) begin(call string, r storage.Ref, namespace string) error {
 		return fault.New(fault.Invalid, "%s bears the namespace %q", r.ID, r.Stamp.Namespace)
 	}
 	return nil
-}
-
-func (w *FakeHost) listing() error {
-	if w.fail == nil {
-		return nil
-	}
-	return w.fail("list", "")
 }
 
 // Volumes is a fake volume source.
@@ -134,8 +88,8 @@ var (
 func NewVolumes(w *FakeHost, namespace string) *Volumes { return &Volumes{w: w, namespace: namespace} }
 
 // lookup returns the volume, nil if there is none.
-func (s *Volumes) lookup(call string, r storage.Ref) (*storage.Volume, error) {
-	if err := s.w.begin(call, r, s.namespace); err != nil {
+func (s *Volumes) lookup(r storage.Ref) (*storage.Volume, error) {
+	if err := s.w.check(r, s.namespace); err != nil {
 		return nil, err
 	}
 	v := s.w.volumes[r.ID]
@@ -150,7 +104,7 @@ func (s *Volumes) Create(ctx context.Context, volumes []storage.VolumeParams) []
 	return storage.Each(ctx, volumes, func(_ context.Context, p storage.VolumeParams) (storage.Volume, error) {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		v, err := s.lookup("create", p.Ref)
+		v, err := s.lookup(p.Ref)
 		switch {
 		case err != nil:
 			return storage.Volume{}, err
@@ -178,7 +132,7 @@ func (s *Volumes) Attach(ctx context.Context, volumes []storage.VolumeAttachPara
 	return storage.Each(ctx, volumes, func(_ context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		v, err := s.lookup("attach", p.Ref)
+		v, err := s.lookup(p.Ref)
 		switch {
 		case err != nil:
 			return storage.VolumeAttachment{}, err
@@ -187,7 +141,7 @@ func (s *Volumes) Attach(ctx context.Context, volumes []storage.VolumeAttachPara
 		case len(v.Attachments) == 0:
 			s.w.devices++
 			v.Attachments = []storage.VolumeAttachment{{
-				Device: fmt.Sprintf("/dev/fake%d", s.w.devices), Major: 240, Minor: s.w.devices, ReadOnly: p.ReadOnly,
+				Device: fmt.Sprintf("/dev/fake%d", s.w.devices), ReadOnly: p.ReadOnly,
 			}}
 		case v.Attachments[0].ReadOnly != p.ReadOnly:
 			return storage.VolumeAttachment{}, fault.New(fault.Conflict, "%s is attached otherwise", p.ID)
@@ -201,7 +155,7 @@ func (s *Volumes) Detach(ctx context.Context, volumes []storage.DetachParams) []
 	return storage.EachError(ctx, volumes, func(_ context.Context, p storage.DetachParams) error {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		v, err := s.lookup("detach", p.Ref)
+		v, err := s.lookup(p.Ref)
 		if err != nil || v == nil || len(v.Attachments) == 0 {
 			return err
 		}
@@ -225,7 +179,7 @@ func (s *Volumes) Destroy(ctx context.Context, volumes []storage.Ref) []error {
 	return storage.EachError(ctx, volumes, func(_ context.Context, r storage.Ref) error {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		v, err := s.lookup("destroy", r)
+		v, err := s.lookup(r)
 		if err != nil || v == nil {
 			return err
 		}
@@ -242,7 +196,7 @@ func (s *Volumes) GrowVolumes(ctx context.Context, volumes []storage.GrowParams)
 	return storage.Each(ctx, volumes, func(_ context.Context, p storage.GrowParams) (storage.Volume, error) {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		v, err := s.lookup("grow", p.Ref)
+		v, err := s.lookup(p.Ref)
 		size := storage.RoundSize(p.Size)
 		switch {
 		case err != nil:
@@ -264,9 +218,6 @@ func (s *Volumes) GrowVolumes(ctx context.Context, volumes []storage.GrowParams)
 func (s *Volumes) List(context.Context) ([]storage.Volume, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	if err := s.w.listing(); err != nil {
-		return nil, err
-	}
 	var all []storage.Volume
 	for _, v := range s.w.volumes {
 		if v.Stamp.Namespace == s.namespace {

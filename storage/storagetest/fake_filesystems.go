@@ -28,8 +28,8 @@ func NewFilesystems(w *FakeHost, namespace string, onVolumes bool) *Filesystems 
 	return &Filesystems{w: w, namespace: namespace, onVolumes: onVolumes}
 }
 
-func (s *Filesystems) lookup(call string, r storage.Ref) (*storage.Filesystem, error) {
-	if err := s.w.begin(call, r, s.namespace); err != nil {
+func (s *Filesystems) lookup(r storage.Ref) (*storage.Filesystem, error) {
+	if err := s.w.check(r, s.namespace); err != nil {
 		return nil, err
 	}
 	f := s.w.filesystems[r.ID]
@@ -57,7 +57,7 @@ func (s *Filesystems) Create(ctx context.Context, filesystems []storage.Filesyst
 	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		f, err := s.lookup("create", p.Ref)
+		f, err := s.lookup(p.Ref)
 		if err != nil {
 			return storage.Filesystem{}, err
 		}
@@ -83,7 +83,7 @@ func (s *Filesystems) Attach(ctx context.Context, filesystems []storage.Filesyst
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
 		var none storage.FilesystemAttachment
-		f, err := s.lookup("attach", p.Ref)
+		f, err := s.lookup(p.Ref)
 		switch {
 		case err != nil:
 			return none, err
@@ -115,7 +115,7 @@ func (s *Filesystems) Detach(ctx context.Context, filesystems []storage.DetachPa
 	return storage.EachError(ctx, filesystems, func(_ context.Context, p storage.DetachParams) error {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		f, err := s.lookup("detach", p.Ref)
+		f, err := s.lookup(p.Ref)
 		if err != nil || f == nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (s *Filesystems) Destroy(ctx context.Context, filesystems []storage.Ref) []
 	return storage.EachError(ctx, filesystems, func(_ context.Context, r storage.Ref) error {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		f, err := s.lookup("destroy", r)
+		f, err := s.lookup(r)
 		if err != nil || f == nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *Filesystems) GrowFilesystems(ctx context.Context, filesystems []storage
 	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.GrowParams) (storage.Filesystem, error) {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
-		f, err := s.lookup("grow", p.Ref)
+		f, err := s.lookup(p.Ref)
 		switch {
 		case err != nil:
 			return storage.Filesystem{}, err
@@ -172,9 +172,6 @@ func (s *Filesystems) GrowFilesystems(ctx context.Context, filesystems []storage
 func (s *Filesystems) List(context.Context) ([]storage.Filesystem, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	if err := s.w.listing(); err != nil {
-		return nil, err
-	}
 	var all []storage.Filesystem
 	for _, f := range s.w.filesystems {
 		if f.Stamp.Namespace == s.namespace {

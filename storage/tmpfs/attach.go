@@ -3,7 +3,6 @@ package tmpfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -15,19 +14,13 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Attach implements storage.FilesystemSource. Further paths are bind mounts of
-// the first.
+// Attach implements storage.FilesystemSource. Mounts at further paths are bind
+// mounts of the first mount.
 func (s *Source) Attach(ctx context.Context, filesystems []storage.FilesystemAttachParams) []storage.Result[storage.FilesystemAttachment] {
-	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
-		a, err := s.attach(p)
-		if err != nil {
-			return a, fmt.Errorf("cannot attach the filesystem %s: %w", p.ID, err)
-		}
-		return a, nil
-	})
+	return storage.Each(ctx, filesystems, storage.Explain("attach the filesystem", s.attach))
 }
 
-func (s *Source) attach(p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
+func (s *Source) attach(_ context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
 	var none storage.FilesystemAttachment
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,15 +94,10 @@ func (s *Source) mount(p storage.FilesystemAttachParams, rec record, others moun
 
 // Detach implements storage.FilesystemSource.
 func (s *Source) Detach(ctx context.Context, filesystems []storage.DetachParams) []error {
-	return storage.EachError(ctx, filesystems, func(_ context.Context, p storage.DetachParams) error {
-		if err := s.detach(p); err != nil {
-			return fmt.Errorf("cannot detach the filesystem %s: %w", p.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("detach the filesystem", s.detach))
 }
 
-func (s *Source) detach(p storage.DetachParams) error {
+func (s *Source) detach(_ context.Context, p storage.DetachParams) error {
 	if p.Path != "" {
 		if err := storage.ValidatePath(p.Path); err != nil {
 			return err
@@ -143,15 +131,10 @@ func (s *Source) detach(p storage.DetachParams) error {
 // GrowFilesystems implements storage.FilesystemGrower. Unmounted filesystems
 // grow too.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.GrowParams) (storage.Filesystem, error) {
-		if err := s.grow(p); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot grow the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Each(ctx, filesystems, storage.Described("grow the filesystem", s.grow, s.describe))
 }
 
-func (s *Source) grow(p storage.GrowParams) error {
+func (s *Source) grow(_ context.Context, p storage.GrowParams) error {
 	if err := storage.ValidateSize(p.Size); err != nil {
 		return err
 	}
@@ -183,16 +166,13 @@ func (s *Source) grow(p storage.GrowParams) error {
 	if has, _, err := mounts.Usage(m.Mountpoint); err != nil || has >= size {
 		return err
 	}
-	// All mounts share one superblock; a remount drops options that it does not
-	// repeat.
+	// All mounts share one superblock, so one remount suffices. Repeat the
+	// mount's options, because a remount drops options that are not repeated.
 	bits, _, err := mounts.Options(kernelOptions(m.Options))
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount("", m.Mountpoint, "", unix.MS_REMOUNT|bits, sizeOption(size)); err != nil {
-		return fmt.Errorf("cannot resize %s: %w", m.Mountpoint, err)
-	}
-	return nil
+	return fault.Explain(unix.Mount("", m.Mountpoint, "", unix.MS_REMOUNT|bits, sizeOption(size)), "cannot resize %s", m.Mountpoint)
 }
 
 func kernelOptions(text string) []string { return strings.Split(text, ",") }

@@ -1,8 +1,10 @@
 // Package tmpfs provides filesystems in memory. The data is lost with the last
-// mount and when the host stops; the declaration stays and is mounted again.
+// mount and when the host stops. The filesystem stays declared and is mounted
+// again, empty.
 package tmpfs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,13 +22,13 @@ import (
 
 // Options are the settings of a source.
 type Options struct {
-	// Dir holds the records; absolute.
+	// Dir is the absolute path of the folder with the records.
 	Dir string
 	// Namespace is the namespace of the listed filesystems.
 	Namespace string
 	// Proc defaults to /proc.
 	Proc string
-	// PageSize in bytes; 0: the machine's.
+	// PageSize is in bytes; 0 means the page size of the host.
 	PageSize int
 	// Log may be nil.
 	Log *slog.Logger
@@ -50,8 +52,8 @@ var (
 type record struct {
 	Stamp storage.Stamp `json:"stamp"`
 	Size  int64         `json:"size"`
-	// Options are its mount options, written before each mount; nil if they are
-	// not known.
+	// Options are the filesystem's mount options, recorded before the first
+	// mount. They are nil if they are not known.
 	Options []string `json:"options"`
 	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
@@ -59,19 +61,14 @@ type record struct {
 
 // New returns a source; it does not access the host.
 func New(o Options) *Source {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	if o.PageSize == 0 {
-		o.PageSize = os.Getpagesize()
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	o.PageSize = cmp.Or(o.PageSize, os.Getpagesize())
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Source{o: o, records: records.In[record](o.Dir)}
 }
 
-// tag is the source name of a stamp's mounts, e.g. hostler:default:UID:scratch.
+// tag returns the source name of the filesystem's mounts, e.g.
+// hostler:default:UID:scratch.
 func tag(r storage.Ref) string {
 	return "hostler:" + r.Stamp.Namespace + ":" + r.Stamp.UID + ":" + r.ID
 }
@@ -89,7 +86,7 @@ func (s *Source) round(size int64) int64 {
 
 // ValidateFilesystem implements storage.FilesystemValidator.
 func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
-	if err := s.validate(p.Ref); err != nil {
+	if err := p.ValidateIn(s.o.Namespace); err != nil {
 		return err
 	}
 	if p.Device != "" || p.Type != "" && p.Type != "tmpfs" {
@@ -98,18 +95,8 @@ func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
 	return storage.ValidateSize(p.Size)
 }
 
-func (s *Source) validate(r storage.Ref) error {
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
-	}
-	return nil
-}
-
 func (s *Source) owned(r storage.Ref) (record, error) {
-	if err := s.validate(r); err != nil {
+	if err := r.ValidateIn(s.o.Namespace); err != nil {
 		return record{}, err
 	}
 	rec, found, err := s.records.Get(r.ID)
@@ -124,15 +111,10 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 
 // Create implements storage.FilesystemSource. It takes no memory yet.
 func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
-		if err := s.create(p); err != nil {
-			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
-		}
-		return s.describe(p.Ref)
-	})
+	return storage.Each(ctx, filesystems, storage.Described("create the filesystem", s.create, s.describe))
 }
 
-func (s *Source) create(p storage.FilesystemParams) error {
+func (s *Source) create(_ context.Context, p storage.FilesystemParams) error {
 	if err := s.ValidateFilesystem(p); err != nil {
 		return err
 	}
@@ -147,35 +129,29 @@ func (s *Source) create(p storage.FilesystemParams) error {
 
 // StoreRecords implements storage.Recorder.
 func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
-	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		rec, err := s.owned(p.Ref)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			return nil
-		case err == nil && rec.Record != p.Record:
-			rec.Record = p.Record
-			err = s.records.Put(p.ID, rec)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot record the declaration of the filesystem %s: %w", p.ID, err)
-		}
+	return storage.EachError(ctx, objects, storage.ExplainError("record the declaration of the filesystem", s.storeRecord))
+}
+
+func (s *Source) storeRecord(_ context.Context, p storage.RecordParams) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec, err := s.owned(p.Ref)
+	switch {
+	case fault.Is(err, fault.NotFound):
 		return nil
-	})
+	case err != nil || rec.Record == p.Record:
+		return err
+	}
+	rec.Record = p.Record
+	return s.records.Put(p.ID, rec)
 }
 
 // Destroy implements storage.FilesystemSource.
 func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
-	return storage.EachError(ctx, filesystems, func(_ context.Context, r storage.Ref) error {
-		if err := s.destroy(r); err != nil {
-			return fmt.Errorf("cannot destroy the filesystem %s: %w", r.ID, err)
-		}
-		return nil
-	})
+	return storage.EachError(ctx, filesystems, storage.ExplainError("destroy the filesystem", s.destroy))
 }
 
-func (s *Source) destroy(r storage.Ref) error {
+func (s *Source) destroy(_ context.Context, r storage.Ref) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.owned(r); err != nil {
@@ -204,8 +180,8 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The map avoids a search of all mounts per record; there may be thousands
-	// of both.
+	// The map avoids a search of all mounts per record; there may be thousands of
+	// records and of mounts.
 	tagged := map[string]mounts.Table{}
 	for _, m := range table {
 		if m.FSType == "tmpfs" {
@@ -228,7 +204,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	return all, nil
 }
 
-func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
+func (s *Source) describe(_ context.Context, r storage.Ref) (storage.Filesystem, error) {
 	rec, err := s.owned(r)
 	if err != nil {
 		return storage.Filesystem{}, fmt.Errorf("cannot describe the filesystem %s: %w", r.ID, err)
@@ -248,8 +224,9 @@ func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesys
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
 			f.Problem = err.Error()
 		}
-		f.Attachments, f.Free, f.Options = append(f.Attachments, a), a.Free, rec.Options
-		// The record grows before the mount.
+		f.Attachments, f.Options = append(f.Attachments, a), rec.Options
+		// If growing is interrupted, the record has the new size and the mount the
+		// old size.
 		f.Growable = max(rec.Size-a.Size, 0)
 	}
 	return f

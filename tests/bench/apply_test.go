@@ -3,8 +3,11 @@
 package bench
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"hostler/containerbroker/lxd/lxdtest"
 )
 
 const (
@@ -12,30 +15,43 @@ const (
 	rounds = 3
 )
 
-// BenchmarkFleet makes and removes the same containers with hostler, with
-// lxd-benchmark and with a loop of lxc, round by round on one LXD. Hostler's
-// time ends when every machine is ready, theirs when LXD has started the last
-// init.
+// BenchmarkFleet makes and removes the same containers with hostler, with the
+// daemon's own benchmark and with a loop of its client, round by round on one
+// daemon. Hostler's time ends when every machine is ready, theirs when the daemon
+// has started the last init.
 func BenchmarkFleet(b *testing.B) {
-	r := newRig(b, false)
-	var apply, remove, parallel, loop, lxcDelete []time.Duration
+	b.Run("LXD", func(b *testing.B) {
+		makeFleets(b, lxdtest.LXD, "", targets{benchmark: 1.03, loop: 0.50, remove: 0.25})
+	})
+	b.Run("Incus", func(b *testing.B) {
+		makeFleets(b, lxdtest.Incus, " on Incus", targets{benchmark: 1.10, loop: 0.55, remove: 0.25})
+	})
+}
+
+// targets are the most that is good of each ratio.
+type targets struct{ benchmark, loop, remove float64 }
+
+func makeFleets(b *testing.B, daemon lxdtest.Daemon, on string, most targets) {
+	r := newRig(b, daemon, false)
+	benchmark := daemon.Name + "-benchmark"
+	var apply, remove, parallel, loop, deletion []time.Duration
 	for range rounds {
 		apply = append(apply, took(func() { r.apply(fleet) }))
 		remove = append(remove, took(r.delete))
 
 		parallel = append(parallel, took(func() {
-			r.run("lxd-benchmark", "launch", "--count", "24", "--parallel", "8", "local:"+r.lxd.TinyAlias)
+			r.run(benchmark, "launch", "--count", "24", "--parallel", "8", "local:"+r.lxd.TinyAlias)
 		}))
-		r.lxc(append([]string{"delete", "-f"}, r.lxd.Names()...)...)
+		r.client(append([]string{"delete", "-f"}, r.lxd.Names()...)...)
 
 		loop = append(loop, took(func() {
 			for _, name := range names("l", fleet) {
-				r.lxc("launch", r.lxd.TinyAlias, name)
+				r.client("launch", r.lxd.TinyAlias, name)
 			}
 		}))
-		lxcDelete = append(lxcDelete, took(func() { r.lxc(append([]string{"delete", "-f"}, names("l", fleet)...)...) }))
+		deletion = append(deletion, took(func() { r.client(append([]string{"delete", "-f"}, names("l", fleet)...)...) }))
 	}
-	ratio("apply of 24 until ready / lxd-benchmark launch --parallel 8", apply, parallel, 1.03)
-	ratio("apply of 24 until ready / loop of lxc launch", apply, loop, 0.50)
-	ratio("delete of 24 / lxc delete -f of 24", remove, lxcDelete, 0.25)
+	ratio(fmt.Sprintf("apply of 24%s until ready / %s launch --parallel 8", on, benchmark), apply, parallel, most.benchmark)
+	ratio(fmt.Sprintf("apply of 24%s until ready / loop of %s launch", on, daemon.Client), apply, loop, most.loop)
+	ratio(fmt.Sprintf("delete of 24%s / %s delete -f of 24", on, daemon.Client), remove, deletion, most.remove)
 }

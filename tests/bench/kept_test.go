@@ -7,30 +7,35 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/tests/harness"
 )
 
 // BenchmarkKept measures the cost of keeping machines, through a proxy that
 // counts requests to LXD.
 func BenchmarkKept(b *testing.B) {
-	r := newRig(b, true)
+	r := newRig(b, lxdtest.LXD, true)
 	r.quiet()
 	r.proxy.Forget()
-	syncs := r.syncs()
+	syncs, cpu := r.syncs(), r.cpu()
 	r.apply(fleet)
+	used := r.cpu() - cpu
 	bound(fmt.Sprintf("requests to LXD for an apply of %d", fleet), float64(r.proxy.Count("", "/")-r.proxy.Count("", "/1.0/events")), 4*fleet+6, "requests", r.requests())
 	bound(fmt.Sprintf("syncs of the store for an apply of %d", fleet), float64(r.syncs()-syncs), 2*fleet+10, "syncs", "counted by the agent")
+	bound(fmt.Sprintf("CPU time of hostlerd for an apply of %d", fleet), used.Seconds(), 0.5, "s", "user and system, with the setup of LXD and the image; the target is a tenth of the time of lxd-benchmark on two processors")
 	b.Run("Unchanged", r.unchanged)
 	b.Run("Death", r.deaths)
 	r.apply(100)
 	b.Run("Idle", r.idle)
+	b.Run("Start", r.starts)
+	b.Run("Unit", r.unit)
 	r.proxy.Forget()
 	r.delete()
 	fmt.Printf("        requests to LXD for a delete of 100: %s\n", r.requests())
@@ -38,7 +43,7 @@ func BenchmarkKept(b *testing.B) {
 
 // unchanged applies declarations without changes.
 func (r *rig) unchanged(b *testing.B) {
-	file := r.agent.File("bench", declaration(fleet))
+	file := r.agent.File("bench", r.declaration(fleet))
 	var all []time.Duration
 	var lists []int // whatever is asked about instances
 	r.quiet()
@@ -66,6 +71,14 @@ func (r *rig) commands() {
 		}
 		bound(c.name, milliseconds(median(all)), c.target, "ms", "median of 20, with the start of the process")
 	}
+	// As `make build` links it.
+	program := filepath.Join(r.b.TempDir(), "hostler")
+	harness.Run(r.b, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "hostler/cmd/hostler")
+	info, err := os.Stat(program)
+	if err != nil {
+		r.b.Fatal(err)
+	}
+	bound("size of the command line's stripped binary", float64(info.Size())/1e6, 10, "MB", "with the toolchain of this clone")
 }
 
 // quiet waits until LXD gets no more requests, so that requests after a create
@@ -114,7 +127,8 @@ func (r *rig) requests() string {
 // LXD is asked at the same time when it knows of the death itself.
 func (r *rig) deaths(b *testing.B) {
 	const kills = 50
-	var all, known []time.Duration
+	var all, known, beyond []time.Duration
+	events := r.watchShutdowns()
 	for i := range kills {
 		name := names("m", fleet)[i%fleet]
 		pid := r.settled(b, name, 0)
@@ -140,6 +154,8 @@ func (r *rig) deaths(b *testing.B) {
 		select {
 		case at := <-began:
 			all, known = append(all, at.Sub(died)), append(known, (<-knew).Sub(died))
+			// The agent may see the death before LXD does.
+			beyond = append(beyond, max(0, at.Sub(events.of(r, name, died))))
 		case <-time.After(time.Minute):
 			b.Fatalf("%s was not started again", name)
 		}
@@ -151,6 +167,7 @@ func (r *rig) deaths(b *testing.B) {
 	}
 	bound("from a container's death to its start, p99 of 50", milliseconds(percentile(all, 99)), 200, "ms",
 		spread(all)+"; LXD itself knew after "+spread(known))
+	bound("from LXD's event of a container's death to its start, p99 of 50", milliseconds(percentile(beyond, 99)), 20, "ms", spread(beyond))
 }
 
 // settled waits until a machine is ready with another init than the dead one
@@ -177,27 +194,14 @@ func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
 func (r *rig) idle(b *testing.B) {
 	const minutes = 3
 	r.proxy.Forget()
+	woken := r.wakeups()
 	time.Sleep(minutes * time.Minute)
+	woken = r.wakeups() - woken
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
 	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)
-	memory := r.memory(b)
+	memory := memoryOf(b, r.agent.PID())
+	bound("wake-ups of hostlerd's threads a second, idle with 100 machines", float64(woken)/(minutes*60), 1, "wake-ups", "voluntary context switches of all threads")
 	bound("resident memory of hostlerd idle with 100 machines", float64(memory["VmRSS"])/1024, 32, "MiB",
 		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
-}
-
-// memory reads the agent's sizes, in KiB.
-func (r *rig) memory(b *testing.B) map[string]int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.agent.PID()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	sizes := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) == 3 && fields[2] == "kB" {
-			sizes[strings.TrimSuffix(fields[0], ":")], _ = strconv.Atoi(fields[1])
-		}
-	}
-	return sizes
 }

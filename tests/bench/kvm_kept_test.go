@@ -30,7 +30,7 @@ func BenchmarkKeptDomains(b *testing.B) {
 
 // idle leaves the agent alone with its domains.
 func (r *kvmRig) idle() {
-	const minutes = 4 // two ticks of the worker
+	const minutes = 2 // a tick of the worker
 	r.agent.Apply("bench", r.declaration(defined, false))
 	r.proxy.Calls()
 	time.Sleep(minutes * time.Minute)

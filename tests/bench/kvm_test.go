@@ -66,12 +66,17 @@ func (r *kvmRig) delete() {
 func BenchmarkGuests(b *testing.B) {
 	r := newKVMRig(b)
 	var apply, virsh, install []time.Duration
+	most, each := 0, map[uint32]int{}
 	for range rounds {
 		file := r.agent.File("bench", r.declaration(guests, true))
+		r.proxy.Calls()
 		apply = append(apply, took(func() {
 			r.agent.Run("apply", "--allow", "destroy", "-f", file)
 			r.running(names("m", guests))
 		}))
+		if calls, by := r.proxy.Calls(); calls > most {
+			most, each = calls, by
+		}
 		// Left alone, the agent would start again what is ended here.
 		r.agent.Stop()
 		definitions := map[string]string{}
@@ -108,6 +113,8 @@ func BenchmarkGuests(b *testing.B) {
 	}
 	ratio("apply of 8 guests until running / virsh define and virsh start of the same 8", apply, virsh, 0.45)
 	ratio("apply of 8 guests until running / virt-install --import of 8", apply, install, 0.5)
+	bound("calls of libvirt for an apply of 8 guests until running", float64(most), 8*guests+8, "calls",
+		fmt.Sprintf("the most of %d, by their numbers in libvirt's protocol: %v", rounds, each))
 }
 
 // running waits until libvirt calls all these guests running. It is asked only

@@ -13,40 +13,45 @@ import (
 	"hostler/tests/harness"
 )
 
-// rig is an agent on a private LXD.
+// rig is an agent on a private LXD or Incus.
 type rig struct {
 	b     testing.TB
 	lxd   *lxdtest.Server
 	agent *harness.Agent
-	proxy *lxdtest.Proxy // nil: the agent speaks to LXD itself
+	proxy *lxdtest.Proxy // nil: the agent speaks to the daemon itself
+	dir   string         // where the agent and its peers find the daemon's socket
 }
 
-func newRig(b testing.TB, proxied bool) *rig {
+func newRig(b testing.TB, daemon lxdtest.Daemon, proxied bool) *rig {
 	b.Helper()
 	harness.RaiseLimits(b)
-	r := &rig{b: b, lxd: lxdtest.Start(b)}
-	dir := r.lxd.Dir
+	r := &rig{b: b, lxd: lxdtest.StartWith(b, lxdtest.Options{Daemon: daemon, Driver: "btrfs"})}
+	r.dir = r.lxd.Dir
 	if proxied {
 		r.proxy = lxdtest.NewProxy(b, r.lxd.Socket)
-		dir = b.TempDir()
-		if err := os.Symlink(r.proxy.Socket, dir+"/unix.socket"); err != nil {
+		r.dir = b.TempDir()
+		if err := os.Symlink(r.proxy.Socket, r.dir+"/unix.socket"); err != nil {
 			b.Fatal(err)
 		}
 	}
-	// The first instance of an image has LXD unpack it.
-	r.lxc("launch", r.lxd.TinyAlias, "first")
-	r.lxc("delete", "-f", "first")
-	r.agent = harness.NewAgent(b, dir)
+	// The first instance of an image has the daemon unpack it.
+	r.client("launch", r.lxd.TinyAlias, "first")
+	r.client("delete", "-f", "first")
+	r.agent = harness.NewAgent(b, b.TempDir())
+	r.agent.Env = append(r.agent.Env, daemon.Variable+"="+r.dir)
 	r.agent.Configure("namespace: bench\n")
 	r.agent.Start()
 	return r
 }
 
-func (r *rig) lxc(args ...string) { r.run("lxc", args...) }
+// client runs the daemon's command line client.
+func (r *rig) client(args ...string) { r.run(r.lxd.Daemon.Client, args...) }
 
 func (r *rig) run(program string, args ...string) {
 	r.b.Helper()
-	if _, err := harness.Try([]string{"LXD_DIR=" + r.lxd.Dir}, program, args...); err != nil {
+	daemon := r.lxd.Daemon
+	env := []string{daemon.Variable + "=" + r.dir, strings.TrimSuffix(daemon.Variable, "DIR") + "CONF=" + r.lxd.Dir}
+	if _, err := harness.Try(env, program, args...); err != nil {
 		r.b.Fatal(err)
 	}
 }
@@ -55,7 +60,7 @@ func (r *rig) run(program string, args ...string) {
 // init that stays.
 func (r *rig) apply(n int) {
 	r.b.Helper()
-	r.agent.Apply("bench", declaration(n))
+	r.agent.Apply("bench", r.declaration(n))
 }
 
 func (r *rig) delete() {
@@ -63,11 +68,11 @@ func (r *rig) delete() {
 	r.agent.Run("delete", "declaration/bench", "--wait")
 }
 
-func declaration(n int) string {
+func (r *rig) declaration(n int) string {
 	var text strings.Builder
 	text.WriteString("version: 1\nmachines:\n")
 	for _, name := range names("m", n) {
-		fmt.Fprintf(&text, "  %s: {type: lxd, image: \"lxd:tiny\"}\n", name)
+		fmt.Fprintf(&text, "  %s: {type: %s, image: \"%[2]s:tiny\"}\n", name, r.lxd.Daemon.Name)
 	}
 	return text.String()
 }

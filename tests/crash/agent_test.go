@@ -49,11 +49,11 @@ func (w *world) launch() {
 	})
 	cmd := exec.Command("nsenter", argv...)
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "HOSTLER_") && !strings.HasPrefix(v, "LXD_") {
+		if !strings.HasPrefix(v, "HOSTLER_") && !strings.HasPrefix(v, "LXD_") && !strings.HasPrefix(v, "INCUS_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "LXD_DIR="+w.lxdDir, "HOSTLER_FAILPOINTS="+w.plan, "HOSTLER_FAILPOINT_LOG="+w.path("hits"))
+	cmd.Env = append(append(cmd.Env, w.folders()...), "HOSTLER_FAILPOINTS="+w.plan, "HOSTLER_FAILPOINT_LOG="+w.path("hits"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	w.plan = ""

@@ -20,7 +20,7 @@ const (
 	stampToken     = "user.hostler.token"
 )
 
-// guest is one instance as LXD and the kernel tell it.
+// guest is one instance as its daemon and the kernel tell it.
 type guest struct {
 	UID, Token string
 	Running    bool
@@ -132,7 +132,7 @@ func (w *world) look(files []declaration) (map[string]guest, error) {
 		return nil, err
 	}
 	if got := sorted(there); !slices.Equal(got, want) {
-		return nil, fmt.Errorf("LXD has the instances %v, not %v", got, want)
+		return nil, fmt.Errorf("the daemon has the instances %v, not %v", got, want)
 	}
 	tokens := map[string]string{}
 	for name, g := range there {
@@ -168,7 +168,7 @@ func (w *world) untouched(before, after map[string]guest) {
 	}
 }
 
-// volumes checks that LXD keeps no container's files but those of instances.
+// volumes checks that the daemon keeps no container's files but those of instances.
 func (w *world) volumes() {
 	w.Helper()
 	var instances, volumes []string
@@ -228,7 +228,7 @@ func (w *world) declare(name string, memory map[string]int) declaration {
 		text = "version: 1\nmachines: {}\n"
 	}
 	for _, m := range sorted(memory) {
-		text += fmt.Sprintf("  %s: {type: lxd, image: busybox/1, memory: %dMiB}\n", m, memory[m])
+		text += fmt.Sprintf("  %s: {type: %s, image: busybox/1, memory: %dMiB}\n", m, w.daemon().Name, memory[m])
 	}
 	return declaration{w.write(name+".yaml", text), memory}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // F12, I1, I16: whatever the damage of the store, instances run on and are
-// recognised under their former identity, and the agent only reads from LXD.
+// recognised under their former identity, and the agent only reads from the daemon.
 func damagedStore(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "damaged")
 	proxy := w.behindProxy()
@@ -69,7 +69,7 @@ func damagedStore(t *testing.T, lxd *lxdtest.Server) {
 				for request := range proxy.Counts() {
 					// Readiness is asked for inside the guest.
 					if !strings.HasPrefix(request, "GET ") && !strings.HasSuffix(request, "/exec") {
-						t.Errorf("LXD was asked for a change: %s", request)
+						t.Errorf("the daemon was asked for a change: %s", request)
 					}
 				}
 				if !strings.Contains(tail(w.path("log"), 1000), "written again from stamps") {
@@ -103,7 +103,7 @@ func (w *world) newerStore(proxy *lxdtest.Proxy, well func()) {
 		w.Errorf("it said %q", said)
 	}
 	if n := proxy.Count("", "/"); n > 0 {
-		w.Errorf("LXD was asked %v", proxy.Counts())
+		w.Errorf("the daemon was asked %v", proxy.Counts())
 	}
 	for name, content := range w.readStore() {
 		if want := whole[name]; name == "state.db" && !bytes.Equal(content, newer) || name != "state.db" && !bytes.Equal(content, want) {

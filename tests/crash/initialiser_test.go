@@ -16,11 +16,17 @@ import (
 	"hostler/tests/harness"
 )
 
-// I7, I8: an agent that finds no LXD running starts and configures one; it is
+// I7, I8: an agent that finds no daemon running starts and configures one; it is
 // killed at every point of that, in the order in which they lie, and the next
 // one goes on: one daemon, one pool, one bridge, the kernel's limits raised.
 func TestInitialiser(t *testing.T) {
-	w := bareWorld(t)
+	for _, daemon := range initialised {
+		t.Run(daemon.Name, func(t *testing.T) { initialise(t, daemon) })
+	}
+}
+
+func initialise(t *testing.T, daemon lxdtest.Daemon) {
+	w := bareWorld(t, daemon)
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	for i, point := range initPoints {
 		w.plan = point + "=kill#1"
@@ -45,8 +51,8 @@ func TestInitialiser(t *testing.T) {
 	t.Logf("the recovery took %v", w.slowest.Round(time.Millisecond))
 }
 
-// bareWorld is a world in which no LXD runs and a kernel limit is too low.
-func bareWorld(t *testing.T) *world {
+// bareWorld is a world in which no daemon runs and a kernel limit is too low.
+func bareWorld(t *testing.T, daemon lxdtest.Daemon) *world {
 	t.Helper()
 	restore := harness.KeepParameters(t)
 	t.Cleanup(restore)
@@ -54,7 +60,7 @@ func bareWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lxd := &lxdtest.Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default"}
+	lxd := &lxdtest.Server{Daemon: daemon, Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default"}
 	w := newWorld(t, nil, "init")
 	w.lxd, w.lxdDir = lxd, dir
 	w.room.limit(t, "max_user_watches", "8192")
@@ -107,7 +113,7 @@ func (w *world) wantHits(points ...string) {
 	}
 }
 
-// bridges lists the networks that the LXD manages.
+// bridges lists the networks that the daemon manages.
 func (w *world) bridges() (names []string) {
 	var networks []struct {
 		Name    string `json:"name"`
@@ -124,14 +130,14 @@ func (w *world) bridges() (names []string) {
 	return names
 }
 
-// daemons returns the processes of lxd that have the world's directory.
+// daemons returns the daemon's processes that have the world's directory.
 func (w *world) daemons() (pids []int) {
 	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range commands {
 		command, _ := os.ReadFile(path)
 		argv := strings.Split(string(command), "\x00")
 		environment, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if len(argv) < 2 || filepath.Base(argv[0]) != "lxd" || argv[1] != "--group" || !slices.Contains(strings.Split(string(environment), "\x00"), "LXD_DIR="+w.lxdDir) {
+		if len(argv) < 2 || filepath.Base(argv[0]) != filepath.Base(w.daemon().Program) || argv[1] != "--group" || !slices.Contains(strings.Split(string(environment), "\x00"), w.daemon().Variable+"="+w.lxdDir) {
 			continue
 		}
 		var pid int
@@ -142,7 +148,7 @@ func (w *world) daemons() (pids []int) {
 	return pids
 }
 
-// tearDown takes away the LXD that an agent started.
+// tearDown takes away the daemon that an agent started.
 func (w *world) tearDown() {
 	if len(w.daemons()) == 0 {
 		return
@@ -163,7 +169,7 @@ func (w *world) tearDown() {
 	for _, pid := range w.daemons() {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
-	harness.Wait(w, "the end of LXD", patience, func() error {
+	harness.Wait(w, "the end of the daemon", patience, func() error {
 		if pids := w.daemons(); len(pids) > 0 {
 			return fmt.Errorf("%v", pids)
 		}

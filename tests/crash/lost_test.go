@@ -10,7 +10,7 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// behindProxy puts a proxy between the agent and LXD, from the next start on.
+// behindProxy puts a proxy between the agent and the daemon, from the next start on.
 func (w *world) behindProxy() *lxdtest.Proxy {
 	w.Helper()
 	proxy := lxdtest.NewProxy(w.T, w.lxd.Socket)
@@ -24,14 +24,14 @@ func (w *world) behindProxy() *lxdtest.Proxy {
 	return proxy
 }
 
-// F7, I3: LXD carries out each call and its answer is lost: for the create, the
+// F7, I3: the daemon carries out each call and its answer is lost: for the create, the
 // start and the delete. Nothing is created twice.
 func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "lost")
 	proxy := w.behindProxy()
 	w.start()
 	const atOnce = 5
-	for range often(4, 40) {
+	for range often(2, 40) {
 		want := map[string]int{}
 		for i := range atOnce {
 			want[fmt.Sprintf("m%d", i)] = 32

@@ -39,7 +39,7 @@ func (w *world) passes(n int) {
 			return err
 		}
 		for _, worker := range status.Workers {
-			if worker.Name != "provisioner-lxd" {
+			if worker.Name != "provisioner-"+w.daemon().Name {
 				continue
 			}
 			if first < 0 {
@@ -144,7 +144,7 @@ func oneNamespace(t *testing.T, lxd *lxdtest.Server) {
 			harness.Run(t, "cp", "-a", w.path("state"), w.path(extra))
 		}
 		began := time.Now()
-		_, err := harness.Try([]string{"LXD_DIR=" + lxd.Dir}, "timeout", "20", "nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"),
+		_, err := harness.Try(w.folders(), "timeout", "20", "nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"),
 			"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path(extra), "--run-dir", w.path("run-2"))
 		if err == nil {
 			t.Fatal("a second agent ended well")
@@ -209,7 +209,7 @@ func oneNamespaceUnlocked(t *testing.T, lxd *lxdtest.Server) {
 		w.passes(2)
 		left.alive(before)
 	}
-	if out, _ := right.try("doctor"); !strings.Contains(out, "lxd/l1") || !strings.Contains(out, "another store") {
+	if out, _ := right.try("doctor"); !strings.Contains(out, lxd.Daemon.Name+"/l1") || !strings.Contains(out, "another store") {
 		t.Errorf("`hostler doctor` does not name the other's:\n%s", out)
 	}
 	// A name that the other agent's instance has is reported as a conflict.

@@ -1,8 +1,5 @@
 //go:build integration
 
-// Package crash_test kills agents and hypervisors at every crash point, and then
-// checks that nothing was lost, doubled, left over or disturbed. It drives
-// hostler by its commands, and compares with LXD and the kernel.
 package crash_test
 
 import (
@@ -29,11 +26,11 @@ var initPoints = []string{
 }
 
 // groups are the points that lie on the way from a declaration to a container
-// of LXD or a guest of libvirt.
+// of LXD or Incus or a guest of libvirt.
 var groups = regexp.MustCompile(`^(store|init|lxd|kvm|api)-`)
 
 // elsewhere are the others: they are tried where what they belong to is.
-var elsewhere = slices.Concat(failpoint.Storage, failpoint.Networks, failpoint.Uplinks)
+var elsewhere = slices.Concat(failpoint.LXC, failpoint.Storage, failpoint.Networks, failpoint.Uplinks)
 
 // points lists the crash points that the agent itself names.
 func points(t *testing.T) []string {
@@ -55,7 +52,7 @@ type cell struct {
 func (c cell) String() string {
 	s := fmt.Sprintf("%s=%s#%d", c.point, c.action, c.nth)
 	if c.restartLXD {
-		s += ",lxd"
+		s += ",daemon"
 	}
 	return s
 }
@@ -64,9 +61,9 @@ func (c cell) String() string {
 // killed makes the difference.
 var common = []string{"store-after-effect-before-result", "store-after-result-before-ack", "store-event-append"}
 
-// cells lists the runs: in the sample each point once with kill, at a moment
-// in the middle of things.
-func cells(t *testing.T) (all []cell) {
+// cells lists the runs on a daemon: in the sample each point once with kill, at
+// a moment in the middle of things, on one daemon or the other.
+func cells(t *testing.T, daemon lxdtest.Daemon) (all []cell) {
 	for i, point := range points(t) {
 		if !groups.MatchString(point) || slices.Contains(slices.Concat(aptPoints, initPoints, kvmPoints), point) {
 			continue
@@ -76,7 +73,10 @@ func cells(t *testing.T) (all []cell) {
 			moments = []int{9}
 		}
 		if !long {
-			all = append(all, cell{point, "kill", moments[0], i%4 == 3})
+			// Of the driver's own points every third is tried on Incus instead.
+			if onIncus := strings.HasPrefix(point, "lxd-") && i%3 == 2; onIncus == (daemon == lxdtest.Incus) {
+				all = append(all, cell{point, "kill", moments[0], i%4 == 3})
+			}
 			continue
 		}
 		if slices.Contains(common, point) {
@@ -104,7 +104,7 @@ func crashPoints(t *testing.T, lxd *lxdtest.Server) {
 	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	w.converge(nil, keep)
 	w.stop()
-	for _, c := range cells(t) {
+	for _, c := range cells(t, lxd.Daemon) {
 		if !t.Run(c.String(), func(t *testing.T) { w.part(t, func(w *world) { w.cell(c, keep) }) }) {
 			t.Logf("the agent's log:\n%s", tail(w.path("log"), 200))
 			// What one run left must not be held against the next.
@@ -182,7 +182,7 @@ func (w *world) check(c cell) {
 	w.Logf("deaths: %d, recovery: %v", w.deaths, w.slowest.Round(time.Millisecond))
 }
 
-// forgetImages has LXD forget the images, so that the next one is uploaded.
+// forgetImages has the daemon forget the images, so that the next one is uploaded.
 func (w *world) forgetImages() {
 	w.Helper()
 	var images []string

@@ -41,29 +41,29 @@ func seeded(t *testing.T) *rand.Rand {
 // hits.
 func moment(r *rand.Rand, most time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(most)))) }
 
-// F3: LXD killed in the middle of making and of deleting machines.
-func lxdKilled(t *testing.T, lxd *lxdtest.Server) {
-	w := newWorld(t, lxd, "lxdkilled")
+// F3: the daemon killed in the middle of making and of deleting machines.
+func daemonKilled(t *testing.T, lxd *lxdtest.Server) {
+	w := newWorld(t, lxd, "daemonkilled")
 	r := seeded(t)
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	w.start()
 	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	before := w.converge(nil, keep)
-	for range often(2, 100) {
+	for range often(1, 100) {
 		two := w.declare("two", map[string]int{"a": 32, "b": 32})
 		w.hostler("apply", "--allow", "destroy", "-f", two.path)
-		w.killLXD(r, 1500*time.Millisecond)
+		w.killDaemon(r, 1500*time.Millisecond)
 		running := w.converge(before, keep, two)
 		none := w.declare("two", nil)
 		w.hostler("apply", "--allow", "destroy", "-f", none.path)
-		w.killLXD(r, 700*time.Millisecond)
+		w.killDaemon(r, 700*time.Millisecond)
 		w.converge(running, keep)
 		w.volumes()
 	}
 	t.Logf("the slowest recovery took %v", w.slowest.Round(time.Millisecond))
 }
 
-func (w *world) killLXD(r *rand.Rand, most time.Duration) {
+func (w *world) killDaemon(r *rand.Rand, most time.Duration) {
 	w.Helper()
 	moment(r, most)
 	w.lxd.Kill()
@@ -79,7 +79,7 @@ func agentKilled(t *testing.T, lxd *lxdtest.Server) {
 	w.start()
 	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	running := w.converge(nil, keep)
-	cycles := often(10, 200)
+	cycles := often(5, 200)
 	for cycle := range cycles {
 		wanted := map[string]int{}
 		for _, name := range []string{"a", "b", "c"} {

@@ -22,7 +22,7 @@ func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 	// Of another namespace, so that the state directory alone is in its way.
 	config := w.write("etc-2/hostler.yaml", "namespace: two-more\n")
 	began := time.Now()
-	_, err := harness.Try([]string{"LXD_DIR=" + lxd.Dir}, "nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"),
+	_, err := harness.Try(w.folders(), "nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"),
 		"--config", config, "--state-dir", w.path("state"), "--run-dir", w.path("run-2"))
 	took := time.Since(began)
 	if err == nil {
@@ -44,7 +44,7 @@ func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 	}
 }
 
-// Two agents of different namespaces on one LXD never change each other's
+// Two agents of different namespaces on one daemon never change each other's
 // instances, in any harvest mode.
 func twoNamespaces(t *testing.T, lxd *lxdtest.Server) {
 	left, right := newWorld(t, lxd, "left"), newWorld(t, lxd, "right")

@@ -24,8 +24,8 @@ const patience = 60 * time.Second
 // world is one agent with its folders, and what a test knows of it.
 type world struct {
 	*testing.T
-	lxd       *lxdtest.Server
-	lxdDir    string // what the agent gets as LXD_DIR
+	lxd       *lxdtest.Server // an LXD or an Incus
+	lxdDir    string          // the daemon's folder, as the agent finds it
 	bin, dir  string
 	namespace string
 	room      *room
@@ -33,10 +33,11 @@ type world struct {
 	agent     *agent
 	// plan arms crash points for the next start, and for that one only.
 	plan string
-	// restartLXD has LXD killed and started again before the agent comes back.
+	// restartLXD has the daemon killed and started again before the agent comes
+	// back.
 	restartLXD bool
-	// atHit names the point at which LXD is killed and started again while the
-	// agent stands there.
+	// atHit names the point at which the daemon is killed and started again while
+	// the agent stands there.
 	atHit string
 	// deaths counts the agents that were found dead. revived is when the last
 	// one was started in the place of a dead one, until all was well again.
@@ -74,6 +75,27 @@ func newWorld(t *testing.T, lxd *lxdtest.Server, namespace string) *world {
 		_ = os.RemoveAll(dir)
 	})
 	return w
+}
+
+// folders is the part of an agent's environment that names the daemons' folders:
+// that of the world's own, and an absent one of the other.
+func (w *world) folders() (env []string) {
+	for _, daemon := range []lxdtest.Daemon{lxdtest.LXD, lxdtest.Incus} {
+		dir := w.path("none")
+		if daemon == w.daemon() {
+			dir = w.lxdDir
+		}
+		env = append(env, daemon.Variable+"="+dir)
+	}
+	return env
+}
+
+// daemon is the kind of the world's daemon, LXD where it has none.
+func (w *world) daemon() lxdtest.Daemon {
+	if w.lxd == nil {
+		return lxdtest.LXD
+	}
+	return w.lxd.Daemon
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
@@ -120,7 +142,7 @@ var (
 
 // try runs the command line.
 func (w *world) try(args ...string) (string, error) {
-	return harness.Try([]string{"HOSTLER_SOCKET=" + w.path("run/hostler.sock"), "LXD_DIR="}, filepath.Join(w.bin, "hostler"), args...)
+	return harness.Try([]string{"HOSTLER_SOCKET=" + w.path("run/hostler.sock"), "LXD_DIR=", "INCUS_DIR="}, filepath.Join(w.bin, "hostler"), args...)
 }
 
 // hostler is try for what must work on a living agent.
@@ -162,7 +184,7 @@ func (w *world) revive() {
 	w.start()
 }
 
-// meddle kills LXD once the agent stands at the point where that is wanted.
+// meddle kills the daemon once the agent stands at the point where that is wanted.
 func (w *world) meddle() {
 	w.Helper()
 	if hits, _ := os.ReadFile(w.path("hits")); w.atHit != "" && slices.Contains(strings.Fields(string(hits)), w.atHit) {
@@ -198,7 +220,8 @@ for f in fs/inotify/max_user_instances fs/inotify/max_user_watches kernel/keys/m
 done
 mount --bind "$1/sysctl.d" /etc/sysctl.d
 mount --bind "$1/run" /run/hostler
-mount --bind "$1/lxd" /usr/bin/lxd
+mount --bind "$1/lxd" "$2"
+mount --bind "$1/incus" "$3"
 touch "$1/ready"
 exec sleep infinity
 `
@@ -216,11 +239,13 @@ func newRoom(t *testing.T) *room {
 			t.Fatal(err)
 		}
 	}
-	// An LXD that an agent starts leaves the room: where a part of /proc is
+	// A daemon that an agent starts leaves the room: where a part of /proc is
 	// covered, the kernel lets no container mount a /proc of its own.
-	outside := fmt.Sprintf("#!/bin/sh\nexec nsenter --mount=/proc/%d/ns/mnt /usr/bin/lxd \"$@\"\n", os.Getpid())
-	if err := os.WriteFile(filepath.Join(r.dir, "lxd"), []byte(outside), 0o755); err != nil {
-		t.Fatal(err)
+	for _, daemon := range []lxdtest.Daemon{lxdtest.LXD, lxdtest.Incus} {
+		outside := fmt.Sprintf("#!/bin/sh\nexec nsenter --mount=/proc/%d/ns/mnt %s \"$@\"\n", os.Getpid(), daemon.Program)
+		if err := os.WriteFile(filepath.Join(r.dir, daemon.Name), []byte(outside), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if os.Mkdir("/run/hostler", 0o755) == nil {
 		t.Cleanup(func() { _ = os.Remove("/run/hostler") })
@@ -230,7 +255,7 @@ func newRoom(t *testing.T) *room {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	r.holder, err = os.StartProcess("/usr/bin/unshare", []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", roomScript, "sh", r.dir},
+	r.holder, err = os.StartProcess("/usr/bin/unshare", []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", roomScript, "sh", r.dir, lxdtest.LXD.Program, lxdtest.Incus.Program},
 		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{null, os.Stderr, os.Stderr}})
 	if err != nil {
 		t.Fatal(err)

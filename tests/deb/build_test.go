@@ -28,8 +28,8 @@ func TestContents(t *testing.T) {
 	list := harness.Run(t, "dpkg-deb", "-c", harness.Package(t, ""))
 	for _, want := range []string{
 		"./usr/bin/hostler\n", "./usr/bin/hostlerd\n",
-		"./lib/systemd/system/hostlerd.service\n", "./lib/systemd/system/hostler-provisioner@.service\n",
-		"./lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
+		"./usr/lib/systemd/system/hostlerd.service\n", "./usr/lib/systemd/system/hostler-provisioner@.service\n",
+		"./usr/lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
 		"./etc/hostler/hostler.yaml\n", "./etc/hostler/conf.d/\n",
 		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
 		"./usr/share/man/man5/hostler-config.5.gz\n", "./usr/share/man/man5/hostler.yaml.5.gz\n",

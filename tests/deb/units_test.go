@@ -22,6 +22,7 @@ func TestUnitExposure(t *testing.T) {
 	}{
 		{"debian/hostler.hostlerd.service", "hostlerd.service", "50"},
 		{"debian/hostler-provisioner@.service", "hostler-provisioner@lxd.service", "10"},
+		{"debian/hostler-provisioner@.service", "hostler-provisioner@incus.service", "10"},
 		{"debian/hostler-provisioner@.service", "hostler-provisioner@kvm.service", "10"},
 	} {
 		b, err := os.ReadFile(filepath.Join(harness.Root(t), unit.file))

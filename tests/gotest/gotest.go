@@ -4,14 +4,17 @@ package gotest
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // event is one line of `go test -json`; see `go doc test2json`.
@@ -27,13 +30,39 @@ type Outcome string
 // text that begins so.
 var outcome = regexp.MustCompile(`^ +[a-z_]+\.go:[0-9]+: outcome: `)
 
-// Results holds one outcome per test, keyed "PACKAGE" or "PACKAGE TEST".
+// Results holds one outcome per test, keyed "PACKAGE" or "PACKAGE TEST". Runs
+// at the same time may share it.
 type Results struct {
+	mu    sync.Mutex // of the maps, and of the output of a test or package
 	tests map[string]Outcome
+	times map[string]float64 // seconds; a subtest counts to its test
+}
+
+func (r *Results) time(name string, seconds float64) {
+	if r.times == nil {
+		r.times = map[string]float64{}
+	}
+	r.times[name] = max(r.times[name], seconds)
+}
+
+// Slowest lists the tests that took longest, e.g. " 12.3 s  hostler/tests/deb
+// TestPackageLife". A subtest counts to its test.
+func (r *Results) Slowest(n int) (lines []string) {
+	names := slices.SortedFunc(maps.Keys(r.times), func(a, b string) int { return cmp.Compare(r.times[b], r.times[a]) })
+	for _, name := range names[:min(n, len(names))] {
+		lines = append(lines, fmt.Sprintf("%6.1f s  %s", r.times[name], name))
+	}
+	return lines
 }
 
 // Record notes an outcome under a name; a failure is never overwritten.
 func (r *Results) Record(name string, o Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record(name, o)
+}
+
+func (r *Results) record(name string, o Outcome) {
 	if r.tests == nil {
 		r.tests = map[string]Outcome{}
 	}
@@ -59,7 +88,7 @@ func (r *Results) Names(o Outcome) (names []string) {
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
 
@@ -106,6 +135,8 @@ func (r *Results) Read(in io.Reader, out io.Writer) error {
 }
 
 func (r *Results) take(e event, printed map[string][]string, failed map[string]bool, out io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if e.Package == "" {
 		e.Package = e.ImportPath
 	}
@@ -125,7 +156,10 @@ func (r *Results) take(e event, printed map[string][]string, failed map[string]b
 	if e.Test == "" {
 		r.endPackage(e, o, printed[name], failed[e.Package], out)
 	} else {
-		r.Record(name, o)
+		r.record(name, o)
+		if !strings.Contains(e.Test, "/") {
+			r.time(name, e.Elapsed)
+		}
 		failed[e.Package] = failed[e.Package] || o == "fail"
 		for _, line := range printed[name] {
 			if o != "pass" || outcome.MatchString(line) {
@@ -143,7 +177,7 @@ func (r *Results) endPackage(e event, o Outcome, output []string, testFailed boo
 		return
 	}
 	if o == "fail" && !testFailed {
-		r.Record(e.Package, o)
+		r.record(e.Package, o)
 		fmt.Fprint(out, strings.Join(output, ""))
 	}
 	fmt.Fprintf(out, "  %-4s %6.1f s  %s\n", o, e.Elapsed, e.Package)

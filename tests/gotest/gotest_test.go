@@ -1,8 +1,13 @@
 package gotest
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -45,6 +50,42 @@ not json
 	}
 }
 
+// Runs at the same time lose no test, and their output is not mixed.
+func TestRunsAtTheSameTime(t *testing.T) {
+	const runs, tests = 4, 100
+	var r Results
+	out, in := io.Pipe()
+	var wait sync.WaitGroup
+	for run := range runs {
+		var events strings.Builder
+		for test := range tests {
+			for n := range 2 {
+				fmt.Fprintf(&events, `{"Action":"output","Package":"p%[1]d","Test":"Test%[2]d","Output":"p%[1]d Test%[2]d line %[3]d\n"}`+"\n", run, test, n)
+			}
+			fmt.Fprintf(&events, `{"Action":"fail","Package":"p%d","Test":"Test%d"}`+"\n", run, test)
+		}
+		wait.Go(func() {
+			if err := r.Read(strings.NewReader(events.String()), in); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	go func() {
+		wait.Wait()
+		in.Close()
+	}()
+	before := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if line := lines.Text(); strings.HasSuffix(line, "line 1") && before != strings.TrimSuffix(line, "1")+"0" {
+			t.Errorf("%q follows %q", line, before)
+		}
+		before = lines.Text()
+	}
+	if n := r.Count("fail"); n != runs*tests {
+		t.Errorf("%d tests failed, not %d", n, runs*tests)
+	}
+}
+
 // A test that failed once stays failed when a later run passes.
 func TestFailureStays(t *testing.T) {
 	var r Results
@@ -52,5 +93,19 @@ func TestFailureStays(t *testing.T) {
 	r.Record("p TestA", "pass")
 	if r.Count("fail") != 1 || r.Count("pass") != 0 {
 		t.Error("a failure was overwritten")
+	}
+}
+
+func TestSlowestTestsAreListed(t *testing.T) {
+	var r Results
+	events := `{"Action":"pass","Package":"p","Test":"TestA/sub","Elapsed":9}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":9.5}
+{"Action":"fail","Package":"q","Test":"TestB","Elapsed":12}
+`
+	if err := r.Read(strings.NewReader(events), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.Slowest(5), []string{"  12.0 s  q TestB", "   9.5 s  p TestA"}; !slices.Equal(got, want) {
+		t.Errorf("slowest: %q, want %q", got, want)
 	}
 }

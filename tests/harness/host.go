@@ -31,36 +31,63 @@ done
 rmdir /sys/fs/cgroup/cpu,cpuacct 2>/dev/null
 mount -o remount,ro /sys/fs/cgroup`
 
-// StartHost launches a test host and waits until it is up and has an address.
+const nestedCgroupsUnit = `[Unit]
+DefaultDependencies=no
+Before=sysinit.target
+[Service]
+Type=oneshot
+ExecStart=-/bin/sh /etc/nested-cgroups
+[Install]
+WantedBy=sysinit.target
+`
+
+// StartHost launches a test host of HostRelease and waits until it is up and
+// has an address.
 func (l *LXD) StartHost(name string) *Host {
 	l.t.Helper()
 	if _, err := l.TryLxc("image", "info", "host"); err != nil {
-		meta, rootfs := HostImage(l.t)
+		meta, rootfs := HostImage(l.t, HostRelease(l.t))
 		l.Lxc("image", "import", meta, rootfs, "--alias", "host")
 	}
 	l.Lxc("launch", "host", name, "-c", "security.privileged=true", "-c", "security.nesting=true")
 	h := &Host{Name: name, lxd: l, t: l.t}
-	Wait(l.t, "systemd in "+name, time.Minute, func() error {
+	h.settle()
+	// The unit does it again at each boot, before any container starts.
+	h.Write("/etc/nested-cgroups", nestedCgroups)
+	h.Write("/etc/systemd/system/nested-cgroups.service", nestedCgroupsUnit)
+	h.Sh("systemctl -q enable --now nested-cgroups.service")
+	resolver, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	h.Write("/etc/resolv.conf", string(resolver))
+	h.Write("/etc/apt/sources.list", strings.Join(HostRelease(l.t).Mirrors(l.t), "\n")+"\n")
+	return h
+}
+
+// Restart reboots the host and waits until it is up again.
+func (h *Host) Restart() {
+	h.t.Helper()
+	h.lxd.Lxc("restart", h.Name)
+	h.settle()
+}
+
+// settle waits until the host is up and has an address.
+func (h *Host) settle() {
+	h.t.Helper()
+	Wait(h.t, "systemd in "+h.Name, time.Minute, func() error {
 		out, err := h.Try("systemctl is-system-running")
 		if state := strings.TrimSpace(out); state == "running" || state == "degraded" {
 			return nil
 		}
 		return fmt.Errorf("%q, %v", out, err)
 	})
-	Wait(l.t, "an address in "+name, time.Minute, func() error {
+	Wait(h.t, "an address in "+h.Name, time.Minute, func() error {
 		if out, _ := h.Try("ip -4 -o addr show dev eth0 scope global"); out == "" {
 			return errors.New("none")
 		}
 		return nil
 	})
-	_, _ = h.Try(nestedCgroups)
-	resolver, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	h.Write("/etc/resolv.conf", string(resolver))
-	h.Write("/etc/apt/sources.list", strings.Join(Mirrors(l.t), "\n")+"\n")
-	return h
 }
 
 // With returns the host for the use of a subtest.

@@ -12,16 +12,18 @@ import (
 // The packages of a test host: systemd as PID 1, a network, apt.
 const hostPackages = "systemd-sysv,udev,dbus,iproute2,netbase,ca-certificates,procps,adduser"
 
-const metadata = `architecture: x86_64
+const metadataTemplate = `architecture: x86_64
 creation_date: 1
-properties: {description: test host, os: Debian, release: bookworm}
+properties: {description: test host, os: OS, release: SUITE}
 templates:
   /etc/hostname: {when: [create, copy], template: hostname.tpl}
   /etc/hosts: {when: [create, copy], template: hosts.tpl}
 `
 
 // Everything in the image that is not a package. The container's own DHCP
-// brings no resolver, so the bridge's is named when a host starts.
+// brings no resolver, so the bridge's is named when a host starts. Ubuntu's
+// qemu-kvm.service would make a /dev/kvm that the container may not open, and
+// that libvirt cannot permit its guests.
 const customise = `#!/bin/sh
 set -e
 cat >"$1/etc/systemd/network/20-eth.network" <<END
@@ -34,16 +36,21 @@ LinkLocalAddressing=no
 ClientIdentifier=mac
 END
 chroot "$1" systemctl -q enable systemd-networkd
-chroot "$1" systemctl -q mask systemd-networkd-wait-online.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-binfmt.service e2scrub_reap.service
+chroot "$1" systemctl -q mask systemd-networkd-wait-online.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-binfmt.service e2scrub_reap.service qemu-kvm.service
 echo uninitialized >"$1/etc/machine-id"
 rm -f "$1/var/lib/dbus/machine-id" "$1/var/cache/apt"/*.bin
 `
 
-// HostImage builds, once per clone, a Debian image with systemd for test
-// hosts and returns its two files: metadata and squashfs.
-func HostImage(t testing.TB) (meta, rootfs string) {
+// HostImage builds, once per clone, an image of the release with systemd for
+// test hosts and returns its two files: metadata and squashfs.
+func HostImage(t testing.TB, r Release) (meta, rootfs string) {
 	t.Helper()
-	key := fmt.Sprintf("%x", sha256.Sum256([]byte(hostPackages+metadata+customise)))[:12]
+	metadata := strings.NewReplacer("OS", r.OS, "SUITE", r.Suite).Replace(metadataTemplate)
+	packages := hostPackages
+	if r.OS == "Ubuntu" {
+		packages += ",apt,ubuntu-keyring" // not among the packages of the variant
+	}
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte(packages+metadata+customise)))[:12]
 	dir := filepath.Join(Root(t), ".cache", "images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -65,11 +72,11 @@ func HostImage(t testing.TB) (meta, rootfs string) {
 	}
 	hook := write("customise", customise, 0o755)
 	Run(t, "mmdebstrap", append([]string{
-		"--variant=minbase", "--mode=root", "--include=" + hostPackages,
+		"--variant=minbase", "--mode=root", "--include=" + packages,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		`--aptopt=Acquire::Languages "none"`, "--customize-hook=" + hook,
-		"--format=directory", "bookworm", filepath.Join(work, "rootfs"),
-	}, Mirrors(t)...)...)
+		"--keyring=" + r.keyring(), "--format=directory", r.Suite, filepath.Join(work, "rootfs"),
+	}, r.Mirrors(t)...)...)
 	Run(t, "mksquashfs", filepath.Join(work, "rootfs"), filepath.Join(work, "rootfs.squashfs"), "-comp", "zstd", "-Xcompression-level", "3", "-no-progress", "-quiet")
 	write("meta/metadata.yaml", metadata, 0o644)
 	write("meta/templates/hostname.tpl", "{{ container.name }}\n", 0o644)

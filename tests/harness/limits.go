@@ -2,6 +2,7 @@ package harness
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,20 +45,33 @@ func raise(t testing.TB, path string, want int) (restore func(testing.TB)) {
 	}
 }
 
-// keepHostLock takes the host lock's folder away at the end of the test where
-// there was none before: all agents of a host share it.
+// keepHostLock removes the lock files that the test's agents leave: all agents
+// of a host share their folder, no matter which other folders they use.
 func keepHostLock(t testing.TB) {
 	t.Helper()
 	const dir = "/run/hostler"
 	hosttest.Share(t, dir, func() func(testing.TB) {
-		if _, err := os.Stat(dir); err == nil {
-			return func(testing.TB) {}
-		}
+		before := lockFiles(dir)
 		return func(t testing.TB) {
-			if err := os.RemoveAll(dir + "/lock"); err != nil {
-				t.Errorf("cannot remove the host lock: %v", err)
+			for path := range lockFiles(dir) {
+				if before[path] {
+					continue
+				}
+				if err := os.Remove(path); err != nil {
+					t.Errorf("cannot remove a lock: %v", err)
+				}
 			}
-			_ = os.Remove(dir) // holds more where hostler is installed meanwhile
+			_ = os.Remove(dir + "/lock") // holds more if an earlier run was killed
+			_ = os.Remove(dir)           // holds more if hostler is installed meanwhile
 		}
 	})
+}
+
+func lockFiles(dir string) map[string]bool {
+	found := map[string]bool{}
+	paths, _ := filepath.Glob(dir + "/lock/*")
+	for _, path := range paths {
+		found[path] = true
+	}
+	return found
 }

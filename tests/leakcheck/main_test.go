@@ -86,11 +86,11 @@ func TestListenersDoNotDependOnColumns(t *testing.T) {
 	}
 }
 
-// Only LXD's empty tables are passed over.
+// Only the empty tables of LXD and Incus are passed over.
 func TestTablesThatLXDLeaves(t *testing.T) {
 	got := rules([]byte(`{"nftables":[{"metainfo":{"version":"1"}},{"table":{"family":"bridge","name":"lxd","handle":2}},
-		{"table":{"family":"inet","name":"hostler","handle":3}},{"chain":{"family":"inet","table":"lxd","name":"fwd.x","handle":4}}]}`))
-	if len(got) < 2 || !strings.Contains(strings.Join(got, "\n"), "fwd.x") || !strings.Contains(strings.Join(got, "\n"), "hostler") || strings.Contains(strings.Join(got, "\n"), `"name":"lxd"`) {
+		{"table":{"family":"inet","name":"incus","handle":5}},{"table":{"family":"inet","name":"hostler","handle":3}},{"chain":{"family":"inet","table":"lxd","name":"fwd.x","handle":4}}]}`))
+	if len(got) < 2 || !strings.Contains(strings.Join(got, "\n"), "fwd.x") || !strings.Contains(strings.Join(got, "\n"), "hostler") || strings.Contains(strings.Join(got, "\n"), `"name":"lxd"`) || strings.Contains(strings.Join(got, "\n"), "incus") {
 		t.Errorf("%q", got)
 	}
 }

@@ -133,13 +133,13 @@ func lines(data []byte, member string) (out []string) {
 	return out
 }
 
-// rules lists the ruleset. LXD never takes its own tables away again; what is
-// in them counts.
+// rules lists the ruleset. LXD and Incus never remove their own tables; only the
+// content of these tables counts.
 func rules(ruleset []byte) []string {
-	return slices.DeleteFunc(lines(ruleset, "nftables"), func(line string) bool { return lxdTable.MatchString(line) })
+	return slices.DeleteFunc(lines(ruleset, "nftables"), func(line string) bool { return emptyTable.MatchString(line) })
 }
 
-var lxdTable = regexp.MustCompile(`^\{"table":\{"family":"[a-z]+","name":"lxd"\}\}$`)
+var emptyTable = regexp.MustCompile(`^\{"table":\{"family":"[a-z]+","name":"(lxd|incus)"\}\}$`)
 
 func still(v any) any {
 	switch v := v.(type) {

@@ -1,7 +1,5 @@
 //go:build integration
 
-// Package machines tries the agent from outside: the real daemon, the real
-// command and a real LXD.
 package machines
 
 import (

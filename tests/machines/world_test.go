@@ -20,20 +20,29 @@ import (
 
 // LXD machines pass the suite that every container type passes.
 func TestBehaviour(t *testing.T) {
-	behaviour.Run(t, func(t *testing.T) behaviour.World {
-		s := lxdtest.Start(t)
-		p := lxdtest.NewProxy(t, s.Socket)
-		dir := t.TempDir()
-		if err := os.Symlink(p.Socket, filepath.Join(dir, "unix.socket")); err != nil {
-			t.Fatal(err)
-		}
-		w := &world{t: t, s: s, p: p, a: harness.NewAgent(t, dir)}
-		w.Configure("")
-		return w
-	})
+	behaviour.Run(t, func(t *testing.T) behaviour.World { return open(t, lxdtest.LXD) })
 }
 
-// world is a private LXD with an agent behind a proxy.
+// So do Incus machines.
+func TestBehaviourOfIncus(t *testing.T) {
+	behaviour.Run(t, func(t *testing.T) behaviour.World { return open(t, lxdtest.Incus) }, ofIncus...)
+}
+
+// open makes a world of a daemon. The agent finds no other.
+func open(t *testing.T, daemon lxdtest.Daemon) *world {
+	s := lxdtest.StartWith(t, lxdtest.Options{Daemon: daemon, Driver: "btrfs"})
+	p := lxdtest.NewProxy(t, s.Socket)
+	dir := t.TempDir()
+	if err := os.Symlink(p.Socket, filepath.Join(dir, "unix.socket")); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, s: s, p: p, a: harness.NewAgent(t, t.TempDir())}
+	w.a.Env = append(w.a.Env, daemon.Variable+"="+dir)
+	w.Configure("")
+	return w
+}
+
+// world is a private LXD or Incus with an agent behind a proxy.
 type world struct {
 	t *testing.T
 	s *lxdtest.Server
@@ -49,11 +58,11 @@ type instance struct {
 	State        struct{ Pid int }
 }
 
-func (w *world) Type() string          { return "lxd" }
+func (w *world) Type() string          { return w.s.Daemon.Name }
 func (w *world) Agent() *harness.Agent { return w.a }
-func (w *world) Image() string         { return "lxd:tiny" }
+func (w *world) Image() string         { return w.Type() + ":tiny" }
 func (w *world) Another() string       { return "busybox/1" }
-func (w *world) Later() string         { return "lxd:later" }
+func (w *world) Later() string         { return w.Type() + ":later" }
 func (w *world) Greeting() string      { return "init up" }
 func (w *world) PID() int              { return w.s.PID() }
 func (w *world) Names() []string       { return w.s.Names() }

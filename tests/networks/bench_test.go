@@ -24,15 +24,17 @@ const (
 func BenchmarkNetworks(b *testing.B) {
 	a, n := bare(b)
 	file := a.File("site", networksOf(many))
-	var ours, theirs []time.Duration
+	var ours, theirs, batch []time.Duration
 	for range rounds {
 		began := time.Now()
 		a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 		ours = append(ours, time.Since(began))
 		a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
 		theirs = append(theirs, byHand(n))
+		batch = append(batch, byBatch(n))
 	}
 	record(b, figures.Ratio(fmt.Sprintf("apply of %d networks / ip and nft commands", many), ours, theirs, 0.25))
+	record(b, figures.Ratio(fmt.Sprintf("apply of %d networks / one ip -batch and one nft -f", many), ours, batch, 1))
 
 	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 	_, links := start(b, n, "ip -o monitor all")
@@ -98,5 +100,25 @@ done`, many-1)
 	sh(n, script)
 	took := time.Since(began)
 	sh(n, fmt.Sprintf("nft delete table inet byhand; for i in $(seq 0 %d); do ip link del brx$i; done", many-1))
+	return took
+}
+
+// byBatch makes the same as byHand with one ip and one nft process, which take
+// all their commands at once, and removes it again unmeasured.
+func byBatch(n *nettest.Namespace) time.Duration {
+	var links, gone, rules strings.Builder
+	rules.WriteString("add table inet byhand\nadd chain inet byhand post { type nat hook postrouting priority srcnat; }\n" +
+		"add chain inet byhand pre { type filter hook prerouting priority raw; }\n")
+	for i := range many {
+		fmt.Fprintf(&links, "link add brx%[1]d type bridge forward_delay 0\nlink set brx%[1]d alias hand:%[1]d\naddr add 10.222.%[1]d.1/24 dev brx%[1]d\nlink set brx%[1]d up\n", i)
+		fmt.Fprintf(&gone, "link del brx%d\n", i)
+		fmt.Fprintf(&rules, "add rule inet byhand pre iifname brx%[1]d ip saddr != 10.222.%[1]d.0/24 drop\n"+
+			"add rule inet byhand post oifname != brx%[1]d ip saddr 10.222.%[1]d.0/24 masquerade\n", i)
+	}
+	input := func(text string) string { return "cat <<'END'\n" + text + "END\n" }
+	began := time.Now()
+	sh(n, "set -e\n("+input(links.String())+") | ip -batch -\n("+input(rules.String())+") | nft -f -")
+	took := time.Since(began)
+	sh(n, "nft delete table inet byhand\n("+input(gone.String())+") | ip -batch -")
 	return took
 }

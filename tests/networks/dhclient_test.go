@@ -3,11 +3,18 @@
 package networks
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/hostnet/nettest"
 	"hostler/tests/harness"
@@ -15,14 +22,26 @@ import (
 
 // room is a namespace with folders of its own for whoever configures a NIC.
 const room = `
-cp -a /etc "$0/etc"; mkdir -p "$0/etc/network/if-up.d" "$0/dhcp"; rm -rf "$0/etc/resolv.conf" "$0/etc/sysctl.d"
+cp -a /etc "$0/etc"; mkdir -p "$0/etc/network/if-up.d" "$0/dhcp" "$0/dhcpcd"; rm -rf "$0/etc/resolv.conf" "$0/etc/sysctl.d"
 echo made >"$0/etc/resolv.conf"; printf 'iface hup0 inet dhcp\n' >"$0/etc/network/interfaces"
-mount --bind "$0/etc" /etc; mount --bind "$0/dhcp" /var/lib/dhcp
+mount --bind "$0/etc" /etc; mount --bind "$0/dhcp" /var/lib/dhcp; mount --bind "$0/dhcpcd" /var/lib/dhcpcd
 echo ready; exec sleep infinity`
 
-// The NIC of a host with ifupdown and dhclient comes under a bridge and back:
-// the lease goes with it, and is renewed where the address is.
+// The NIC of a host with ifupdown and a DHCP client comes under a bridge and
+// back: the lease goes with it, and is renewed where the address is.
 func TestTheNICOfDhclient(t *testing.T) {
+	for _, c := range []struct{ program, start, file string }{
+		{"dhclient", "dhclient -4 -pf /run/dhclient.hup0.pid -lf /var/lib/dhcp/dhclient.hup0.leases hup0", "/run/dhclient.%s.pid"},
+		{"dhcpcd", "dhcpcd -4 hup0", "/run/dhcpcd/%s-4.pid"},
+		{"dhcpcd that keeps no address", "echo >/etc/dhcpcd.conf; dhcpcd hup0", "/run/dhcpcd/%s.pid"},
+	} {
+		t.Run(c.program, func(t *testing.T) { moves(t, c.start, c.file) })
+	}
+}
+
+// moves tries a client, which begin starts on hup0 and whose pid is in a file
+// for each link.
+func moves(t *testing.T, begin, pidFile string) {
 	n, peer := nettest.New(t), nettest.New(t)
 	n.Pair("hup0", peer, "gw0")
 	n.Sysctl("net/ipv6/conf/hup0/accept_ra=0")
@@ -45,8 +64,8 @@ func TestTheNICOfDhclient(t *testing.T) {
 		t.Helper()
 		return harness.Run(t, enter[0], append(enter[1:], "sh", "-c", script)...)
 	}
-	t.Cleanup(func() { endClients(t) })
-	in("dhclient -4 -pf /run/dhclient.hup0.pid -lf /var/lib/dhcp/dhclient.hup0.leases hup0")
+	t.Cleanup(func() { endClients(t, n, pidFile) })
+	in(begin)
 	files := "cd /etc/network; find . -type f ! -name 'hostler-*' -exec md5sum {} +"
 	had, before := leased(n, "hup0"), in(files)
 	a := harness.NewAgent(t, t.TempDir())
@@ -76,7 +95,7 @@ func TestTheNICOfDhclient(t *testing.T) {
 		if now := leased(n, step.link); now != had {
 			t.Errorf("%s has %q, wanted %q", step.link, now, had)
 		}
-		if _, err := harness.Try(nil, "test", "-e", "/run/dhclient."+step.other+".pid"); err == nil {
+		if _, err := harness.Try(nil, "test", "-e", fmt.Sprintf(pidFile, step.other)); err == nil {
 			t.Errorf("there is a client on %s still", step.other)
 		}
 		if routes := n.IP("route show default"); !strings.Contains(routes, "via 192.0.2.1 dev "+step.link) || strings.Count(routes, "default") != 1 {
@@ -97,11 +116,42 @@ func leased(n *nettest.Namespace, link string) string {
 	return fields[3]
 }
 
-// endClients ends the test's dhclients, which are children of PID 1.
-func endClients(t *testing.T) {
+// endClients ends all processes of a namespace, because a DHCP client leaves its
+// process group and dhcpcd has processes that no pid file names. It removes the
+// clients' pid files.
+func endClients(t *testing.T, n *nettest.Namespace, pidFile string) {
 	t.Helper()
+	own, err := os.Stat(n.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Wait(t, "the end of the clients", 10*time.Second, func() error {
+		spaces, err := filepath.Glob("/proc/[0-9]*/ns/net")
+		if err != nil {
+			return err
+		}
+		var alive []int
+		for _, path := range spaces {
+			if space, err := os.Stat(path); err != nil || !os.SameFile(own, space) {
+				continue // a process that has ended has no namespace
+			}
+			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+			if err != nil {
+				return err
+			}
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			alive = append(alive, pid)
+		}
+		if len(alive) > 0 {
+			return fmt.Errorf("processes %v run", alive)
+		}
+		return nil
+	})
 	for _, link := range []string{"hup0", "br-up"} {
-		file := "/run/dhclient." + link + ".pid"
-		harness.Run(t, "sh", "-c", fmt.Sprintf(`[ ! -s %[1]s ] || kill "$(cat %[1]s)"; rm -f %[1]s`, file))
+		if err := os.Remove(fmt.Sprintf(pidFile, link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
 	}
 }

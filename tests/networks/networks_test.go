@@ -1,7 +1,5 @@
 //go:build integration
 
-// Package networks tries declared networks from outside: the real daemon, the
-// real command, a real LXD and the host's own kernel.
 package networks
 
 import (
@@ -35,7 +33,7 @@ machines:
 
 // both returns an agent beside an LXD, with a namespace of its own, so that the table and
 // the bridges are no other's.
-func both(t *testing.T) (*lxdtest.Server, *harness.Agent) {
+func both(t testing.TB) (*lxdtest.Server, *harness.Agent) {
 	t.Helper()
 	restore := harness.KeepParameters(t)
 	t.Cleanup(restore)

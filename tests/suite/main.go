@@ -21,6 +21,7 @@ func main() {
 	bench := flag.Bool("bench", false, "run the benchmarks only")
 	compare := flag.String("compare", "", "with -bench: the figures of an earlier run")
 	fuzz := flag.Duration("fuzz", 0, "run every fuzz target for so long, nothing else")
+	hosts := flag.Bool("hosts", false, "try the package on a host of each release, or of those that the arguments name")
 	attacks := flag.Bool("attack", false, "run the attacks only")
 	flag.Parse()
 	if _, err := os.Stat("go.mod"); err != nil {
@@ -33,10 +34,12 @@ func main() {
 		s.campaigns()
 	case *vm:
 		s.phase("virtual machines", func() error {
-			return s.goTest([]string{"./tests/vm"}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
+			return s.goTest([]string{machinePackage}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
 		})
 	case *bench:
 		s.benchmarks(*compare)
+	case *hosts:
+		s.hosts()
 	case *attacks:
 		s.attacks()
 	case *fuzz > 0:
@@ -82,6 +85,10 @@ func (s *suite) close() int {
 		fmt.Println(row)
 	}
 	fmt.Printf("%-40s %7.1f s\n", "all", time.Since(s.start).Seconds())
+	fmt.Println("\n== slowest tests")
+	for _, line := range s.results.Slowest(25) {
+		fmt.Println(line)
+	}
 	for _, name := range s.results.Names("fail") {
 		fmt.Println("failed:", name)
 	}

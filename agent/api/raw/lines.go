@@ -10,19 +10,19 @@ import (
 	"hostler/internal/fault"
 )
 
-// LineTimeout bounds the write of a line to a client that does not read.
+// LineTimeout bounds the write of a line, because a client may not read.
 const LineTimeout = 30 * time.Second
 
-// Lines is an answer with a JSON value per line. It is not safe for concurrent
-// use.
+// Lines is an answer that consists of JSON values, one per line. It is not safe
+// for concurrent use.
 type Lines struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
-	// Begun says that a line was sent.
+	// Begun is true if a line was sent.
 	Begun bool
 }
 
-// NewLines returns an answer without a line.
+// NewLines returns an answer without lines yet.
 func NewLines(w http.ResponseWriter) *Lines {
 	return &Lines{w: w, rc: http.NewResponseController(w)}
 }
@@ -44,8 +44,8 @@ func (l *Lines) Send(m any) error {
 	return l.rc.Flush()
 }
 
-// Fail ends the stream: with an ordinary error answer before the first line,
-// afterwards with a last line.
+// Fail ends the stream with an error. Before the first line it sends an
+// ordinary error answer, afterwards a last line with the problem.
 func (l *Lines) Fail(err error) {
 	p := ProblemOf(err)
 	if !l.Begun {
@@ -55,13 +55,13 @@ func (l *Lines) Fail(err error) {
 	_ = l.Send(client.Line{Problem: p})
 }
 
-// errLost ends a stream whose source broke off; the client starts again.
+// errLost ends a stream whose source is lost. The client can call again.
 var errLost = fault.New(fault.Transient, "the watch was lost")
 
 // errStopping ends the streams of an agent that stops.
 var errStopping = fault.New(fault.Transient, "the agent is stopping")
 
-// Streams are the settings of answers that last.
+// Streams holds the settings of streams, i.e. of answers that last.
 type Streams struct {
 	// Heartbeat is the pause between two lines of an idle stream.
 	Heartbeat time.Duration
@@ -69,7 +69,7 @@ type Streams struct {
 	Stop context.Context //nolint:containedctx // the server's life, not a call's
 }
 
-// ended returns why a stream ends with its context.
+// ended returns the error with which a stream ends.
 func (s Streams) ended() error {
 	if s.Stop.Err() != nil {
 		return errStopping
@@ -94,7 +94,7 @@ func Follow[T any](ctx context.Context, s Streams, l *Lines, changes <-chan T, p
 				err = s.ended()
 				break
 			}
-			// The watch coalesces changes during the pause.
+			// The watch joins the changes during the pause into one.
 			if rest := pause - time.Since(looked); rest > 0 && !wait(ctx, rest) {
 				err = s.ended()
 				break
@@ -110,7 +110,7 @@ func Follow[T any](ctx context.Context, s Streams, l *Lines, changes <-chan T, p
 	}
 }
 
-// wait returns false when ctx ends first.
+// wait waits for d. It returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -123,8 +123,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // ImageWork runs a long operation on an image and sends its progress. It drops
-// reports that arrive faster than the client reads: the operation must not wait
-// for a terminal.
+// reports that come faster than the client reads, because the operation must
+// not wait for the client.
 func (s Streams) ImageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(client.Progress)) (client.Image, error)) {
 	l := NewLines(w)
 	if err := Decode(r, req); err != nil {

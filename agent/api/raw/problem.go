@@ -1,6 +1,6 @@
-// Package raw serves the handlers that read requests and write answers
-// themselves: strict bodies and queries, problems, and answers with a line per
-// change.
+// Package raw helps handlers that read requests and write answers without huma.
+// It reads bodies and queries strictly, and writes problems and streams of
+// lines.
 package raw
 
 import (

@@ -13,8 +13,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Decode decodes the body, already checked by the server, into v. It refuses
-// unknown fields and fields in another case.
+// Decode decodes the body, which the server has already checked, into v. It
+// refuses unknown fields and fields that are written in another case.
 func Decode(r *http.Request, v any) error {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -31,7 +31,7 @@ func Decode(r *http.Request, v any) error {
 	return nil
 }
 
-// Query returns the query and refuses unknown parameters.
+// Query returns the query. It refuses parameters that are not in known.
 func Query(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -49,12 +49,13 @@ next:
 	return q, nil
 }
 
-// maxDepth bounds nesting; the deepest valid body has about eight levels.
+// maxDepth bounds the levels of nesting. The deepest valid body has about
+// eight.
 const maxDepth = 64
 
 // CheckJSON checks that b is a single JSON value without duplicate keys.
-// encoding/json silently takes the last of two equal keys, so two readers of a
-// body could see different values.
+// encoding/json takes the last of two equal keys without an error, whereas
+// another reader of the body could take the first.
 func CheckJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
@@ -106,7 +107,7 @@ func checkValue(dec *json.Decoder, depth int) error {
 	return err
 }
 
-// Unmarshal is json.Unmarshal for clients' input, with checkKeys.
+// Unmarshal is json.Unmarshal for clients' input. It also calls checkKeys().
 func Unmarshal(b []byte, v any) error {
 	if err := checkKeys(b, v); err != nil {
 		return err
@@ -160,8 +161,9 @@ func checkCase(t reflect.Type, sent any) error {
 	return nil
 }
 
-// fieldOf returns the type of the value under a key in a value of type t; nil
-// if t has no such key.
+// fieldOf returns the type of the value under a key in a value of type t, or
+// nil if t has no such key. It returns an error if t has the key in another
+// case.
 func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), nil

@@ -1,9 +1,10 @@
 // Package frames carries the streams of a command or a console over a connection
 // that was upgraded from HTTP.
 //
-// After the upgrade both sides send frames: one byte of type, four bytes of
-// length (big endian), the payload. An empty stdin frame ends stdin, so that
-// the other direction stays open; the connection itself is never half closed.
+// After the upgrade both sides send frames. A frame is one byte of type, four
+// bytes of length (big endian) and the payload. An empty stdin frame ends
+// stdin, so that the other direction stays open. The connection itself is never
+// half closed.
 package frames
 
 import (
@@ -36,7 +37,7 @@ const Protocol = "hostler-stream"
 // MaxPayload bounds a payload, in bytes; a longer payload is an error.
 const MaxPayload = 64 << 10
 
-// ErrBroken is wrapped by the errors about frames that break the rules.
+// ErrBroken is wrapped by the errors about invalid frames.
 var ErrBroken = errors.New("broken frame")
 
 // Writer writes frames; it is safe for concurrent use.
@@ -79,7 +80,8 @@ func (s stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Read returns the next frame. It returns io.EOF only between frames.
+// Read returns the type and payload of the next frame. It returns io.EOF only
+// between frames.
 func Read(r io.Reader) (byte, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -1,5 +1,5 @@
-// Package adoption takes over undeclared instances, and exports declarations
-// that change nothing when applied.
+// Package adoption takes undeclared instances under declaration. It also
+// exports declarations that change nothing when applied.
 package adoption
 
 import (
@@ -17,7 +17,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Adopter takes over undeclared instances.
+// Adopter takes undeclared instances under declaration.
 type Adopter struct {
 	Store state.Backend
 	// Types are the container types, sorted. Broker returns the broker of a type.
@@ -68,7 +68,10 @@ func (a Adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	}
 	machine := MachineOf(i, t)
 	if why := undeclarable(i, machine); why != "" {
-		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared: %s; change that with the hypervisor's tools", i.Name, why)
+		if i.Odd == "" {
+			why += "; change that with the hypervisor's tools"
+		}
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared: %s", i.Name, why)
 	}
 	found := api.Adoptable{Name: i.Name, Machine: machine}
 	if i.Stamp != nil {
@@ -77,9 +80,9 @@ func (a Adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	return a.restoreRecord(ctx, i, found)
 }
 
-// MachineOf returns the declaration that matches an instance. A hypervisor with
-// images of its own reports the instance's image, e.g. LXD its fingerprint; the
-// digest of a KVM machine's disk refers to no image.
+// MachineOf returns the declaration that matches an instance. The declaration
+// names the instance's image only if the hypervisor has its own images, e.g.
+// LXD. The digest of a KVM machine's disk refers to no image.
 func MachineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	m := provisioner.Declared(i)
 	m.Type, m.Image = t, spec.UnknownImage(t)
@@ -89,8 +92,8 @@ func MachineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	return m
 }
 
-// Stamp implements api.Adopter. It writes the intent durably before the stamp,
-// so that the provisioner recognises the stamp's token.
+// Stamp implements api.Adopter. It writes an intent with the stamp's token
+// durably before the stamp, so that the provisioner recognises the token.
 func (a Adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adoptable, machine state.Object) error {
 	broker, err := a.Broker(t)
 	if err != nil {
@@ -118,16 +121,13 @@ func (a Adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adop
 	if found.Seen != nil {
 		seen = &containerbroker.Stamp{Namespace: found.Seen.Namespace, UID: found.Seen.UID, Token: found.Seen.Token}
 	}
-	if err := stamper.Stamp(ctx, found.Name, seen, stamp); err != nil {
-		return fmt.Errorf("cannot stamp the instance: %w", err)
-	}
-	return nil
+	return fault.Explain(stamper.Stamp(ctx, found.Name, seen, stamp), "cannot stamp the instance")
 }
 
-// restoreRecord restores the record that an orphaned instance had before its
-// removal, keeping the uid. Instances with networks, storage or published ports
-// are excluded: others may have these by now, and a declaration names only its
-// own objects.
+// restoreRecord returns found with the uid and the settings that the orphan's
+// stamp records. It returns found as it is if the recorded machine had
+// networks, storage or published ports, because other machines may have these
+// by now. A declaration also names only its own objects.
 func (a Adopter) restoreRecord(ctx context.Context, i containerbroker.Instance, found api.Adoptable) (api.Adoptable, error) {
 	var stamped provisioner.StampedRecord
 	if i.Stamp == nil || json.Unmarshal([]byte(i.Stamp.Record), &stamped) != nil {

@@ -18,10 +18,11 @@ import (
 )
 
 // Export implements api.Exporter. It returns a declaration as YAML that changes
-// nothing when applied. Without a name it returns one document with everything,
-// including undeclared instances, e.g. to move to another host. That document
-// bears the name of the only declaration, or else "exported". missing names the
-// hypervisors whose instances are absent because they could not be listed.
+// nothing when applied. If declaration is "", Export returns one document with
+// all objects and undeclared instances, e.g. to move to another host. This
+// document has the name of the only declaration, or "exported" if there are
+// several. missing names the hypervisors whose instances the document lacks
+// because Export could not list them.
 func (a Adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	objects, _, err := a.Store.List(ctx, spec.KindDeclaration, spec.KindMachine)
 	if err != nil {
@@ -69,9 +70,9 @@ func (a Adopter) Export(ctx context.Context, declaration string) (text []byte, m
 	return slices.Concat(header, []byte("\n# "+strings.Join(notes, "\n# ")+"\n"), rest), missing, nil
 }
 
-// declared returns the declarations by name. A machine whose declaration is
-// missing, e.g. after the loss of a store, goes into a new declaration of that
-// name.
+// declared returns the declarations by name. If a machine's declaration is
+// missing, e.g. after the loss of a store, declared adds a declaration with
+// this name and the machine.
 func declared(objects []state.Object) (map[string]spec.Declaration, error) {
 	all := map[string]spec.Declaration{}
 	for _, o := range objects {
@@ -104,7 +105,8 @@ func declared(objects []state.Object) (map[string]spec.Declaration, error) {
 	return all, nil
 }
 
-// joined returns a new map with the entries of both; b wins.
+// joined returns a new map with the entries of a and b. If both have a key, the
+// entry of b counts. Without any entries it returns nil.
 func joined[V any](a, b map[string]V) map[string]V {
 	if len(a)+len(b) == 0 {
 		return nil
@@ -116,7 +118,7 @@ func joined[V any](a, b map[string]V) map[string]V {
 }
 
 // exportForeign adds the undeclared instances to d. It returns a note for each
-// instance that cannot be declared as it is.
+// instance that it leaves out because no declaration can describe the instance.
 func (a Adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) (leftOut []string, err error) {
 	broker, err := a.Broker(t)
 	if fault.Is(err, fault.NotReady) {
@@ -144,7 +146,7 @@ func (a Adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spe
 }
 
 // undeclarable returns the reason why an instance cannot be declared as machine
-// m, or "".
+// m, or "" if it can.
 func undeclarable(i containerbroker.Instance, m spec.Machine) string {
 	if i.Odd != "" {
 		return i.Odd

@@ -19,13 +19,13 @@ import (
 // maxConsole bounds the kept part of an instance's console log, in bytes.
 const maxConsole = 1 << 20
 
-// leastOverlap is the shortest text, in bytes, at the end of the kept log and
-// the beginning of the new one that counts as the same text. Shorter matches,
-// e.g. an empty line, happen by chance.
+// leastOverlap is the shortest overlap, in bytes, of the end of the kept log
+// and the start of the new log that counts as the same text. Shorter matches,
+// e.g. an empty line, occur by chance.
 const leastOverlap = 256
 
-// keepConsole appends a console log that the hypervisor returns only once to
-// the kept log, and returns the whole log.
+// keepConsole appends log to the kept console log and returns the whole log. It
+// serves hypervisors that return each part of a console log only once.
 func (g *Access) keepConsole(ctx context.Context, t spec.ContainerType, instance string, log io.ReadCloser) (io.ReadCloser, error) {
 	defer log.Close()
 	g.consoles.Lock()
@@ -51,8 +51,8 @@ func (g *Access) keepConsole(ctx context.Context, t spec.ContainerType, instance
 	return io.NopCloser(bytes.NewReader(whole)), nil
 }
 
-// consoleFile returns the file of an instance's log. It removes the files of
-// instances that no longer exist.
+// consoleFile returns the path of an instance's kept log. It removes the kept
+// logs of instances that no longer exist.
 func (g *Access) consoleFile(ctx context.Context, t spec.ContainerType, instance string) (string, error) {
 	machines, _, err := g.Store.List(ctx, spec.KindMachine)
 	if err != nil {
@@ -65,7 +65,7 @@ func (g *Access) consoleFile(ctx context.Context, t spec.ContainerType, instance
 		if json.Unmarshal(o.Spec, &record) != nil || len(o.Status) == 0 || json.Unmarshal(o.Status, &status) != nil || status.Instance == nil {
 			continue
 		}
-		// The token changes with a recreate, so the new instance gets a new file.
+		// A recreate changes the token, so the new instance gets a new file.
 		name := filepath.Base(o.UID + "-" + status.Instance.Token + ".log")
 		there[name] = true
 		if record.Machine.Type == t && status.Instance.Name == instance {
@@ -91,9 +91,9 @@ func (g *Access) consoleFile(ctx context.Context, t spec.ContainerType, instance
 	return filepath.Join(dir, own), nil
 }
 
-// joinConsole appends the log that was read to the kept log. A hypervisor may
-// return the whole log of a stopped instance, so that parts of it are already
-// kept.
+// joinConsole appends read to the kept log, stored. It leaves out the part of
+// read that is already kept, since a hypervisor may return the whole log of a
+// stopped instance. It keeps at most the last maxConsole bytes.
 func joinConsole(stored, read []byte) []byte {
 	whole := append(bytes.Clone(stored), read...)
 	switch {
@@ -112,13 +112,14 @@ func joinConsole(stored, read []byte) []byte {
 	if over := len(whole) - maxConsole; over > 0 {
 		whole = whole[over:]
 		if end := bytes.IndexByte(whole, '\n'); end >= 0 {
-			whole = whole[end+1:] // start at a whole line
+			whole = whole[end+1:] // begin with a whole line
 		}
 	}
 	return whole
 }
 
-// drains says whether reading a guest's log removes it from the hypervisor.
+// drains reports whether reading the log of an instance removes the log from
+// the hypervisor.
 func drains(guest containerbroker.GuestAccess) bool {
 	_, is := guest.(containerbroker.LogDrainer)
 	return is

@@ -1,4 +1,5 @@
-// Package guests gives the API access into instances.
+// Package guests runs commands and consoles in instances for the API. It also
+// reads and keeps the console logs of instances.
 package guests
 
 import (
@@ -14,7 +15,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Access reaches into instances.
+// Access implements api.Guests for all container types.
 type Access struct {
 	// Broker returns the broker of a container type.
 	Broker func(t spec.ContainerType) (containerbroker.Broker, error)
@@ -22,7 +23,7 @@ type Access struct {
 	// Dir keeps the console logs that hypervisors return only once.
 	Dir string
 
-	// consoles is held while a console log is read and kept.
+	// consoles is locked while keepConsole reads and writes a console log.
 	consoles sync.Mutex
 }
 
@@ -50,7 +51,7 @@ func (g *Access) Exec(ctx context.Context, t spec.ContainerType, instance string
 	})
 }
 
-// brokerSizes forwards sizes until the channel closes or ctx ends.
+// brokerSizes forwards window sizes until the channel closes or ctx ends.
 func brokerSizes(ctx context.Context, sizes <-chan frames.WindowSize) <-chan containerbroker.WindowSize {
 	passed := make(chan containerbroker.WindowSize)
 	go func() {

@@ -24,7 +24,7 @@ import (
 type Service struct {
 	Cache *images.Cache
 	// Types are the container types, sorted. Of returns the images in the
-	// hypervisor of a type; it fails if there is no hypervisor.
+	// hypervisor of a type, or an error if the hypervisor does not exist.
 	Types []spec.ContainerType
 	Of    func(t spec.ContainerType) (containerbroker.ImageStore, error)
 	Store state.Store
@@ -44,8 +44,8 @@ func (s Service) List(ctx context.Context) ([]client.Image, []string, error) {
 }
 
 // look reads the images of the cache and of the hypervisors. blind holds the
-// errors of hypervisors that did not answer; the images of the others are still
-// returned.
+// errors of the hypervisors that did not answer. rows still holds the images of
+// the others.
 func (s Service) look(ctx context.Context) (rows []client.Image, blind map[spec.ContainerType]error, err error) {
 	artifacts, err := s.Cache.List(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s Service) look(ctx context.Context) (rows []client.Image, blind map[spec.
 	return rows, blind, nil
 }
 
-// listTimeout is how long a listing waits for a hypervisor. It is short, because
-// operators look most when something hangs.
+// listTimeout is the time that a listing waits for a hypervisor. It is short,
+// because operators most often list images when a part of the host hangs.
 const listTimeout = 3 * time.Second
 
 func listSoon(ctx context.Context, store containerbroker.ImageStore) ([]containerbroker.HypervisorImage, error) {
@@ -97,9 +97,9 @@ func imageView(a images.Artifact) client.Image {
 }
 
 // Delete implements api.Images. It deletes the image from the hypervisors first
-// and then from the cache. A hypervisor that does not answer prevents this only
-// if a machine of its type names the image, or if no other place knows the
-// image.
+// and then from the cache. A hypervisor that does not answer makes Delete fail
+// only if a machine of its type uses the image, or if neither the cache nor
+// another hypervisor has it.
 func (s Service) Delete(ctx context.Context, reference string) error {
 	rows, blind, err := s.look(ctx)
 	if err != nil {
@@ -140,7 +140,8 @@ func (s Service) Delete(ctx context.Context, reference string) error {
 	return notFoundUnless(rows, reference)
 }
 
-// named says whether a machine of the type has the image or declares it.
+// named reports whether a machine of the type declares the image or was created
+// from it.
 func (s Service) named(ctx context.Context, t spec.ContainerType, reference string) (bool, error) {
 	machines, _, err := s.Store.List(ctx, spec.KindMachine)
 	if err != nil {
@@ -164,12 +165,12 @@ func (s Service) Import(ctx context.Context, path, reference, digest string, pro
 
 // Build implements api.ImageBuilder.
 func (s Service) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error) {
-	a, err := s.Cache.Build(ctx, reference, FormatOf(t), forAPI(progress))
+	a, err := s.Cache.Build(ctx, reference, formatOf(t), forAPI(progress))
 	return imageView(a), err
 }
 
-// FormatOf returns the format of the type's images.
-func FormatOf(t spec.ContainerType) images.Format {
+// formatOf returns the format of the type's images.
+func formatOf(t spec.ContainerType) images.Format {
 	info, _ := t.Info()
 	return images.Format(info.ImageForm)
 }
@@ -189,8 +190,8 @@ func forAPI(progress func(client.Progress)) images.Progress {
 	return func(message string, percent int) { progress(client.Progress{Message: message, Percent: percent}) }
 }
 
-// Names returns the names of the images in a type's hypervisor, as far as it
-// answers soon.
+// Names returns the names of the images in a type's hypervisor, or nil if the
+// hypervisor does not answer within listTimeout.
 func (s Service) Names(ctx context.Context, t spec.ContainerType) []string {
 	store, err := s.Of(t)
 	if err != nil || store == nil {
@@ -207,7 +208,15 @@ func (s Service) Names(ctx context.Context, t spec.ContainerType) []string {
 	return names
 }
 
-// notFoundUnless returns nil if a row bears the reference.
+// Check returns an error if an image for a type is not available, i.e. if the
+// cache lacks it, own lacks it and no source offers it. own holds the names of
+// the hypervisor's images.
+func (s Service) Check(ctx context.Context, t spec.ContainerType, reference string, own []string) error {
+	return s.Cache.CheckAvailable(ctx, reference, formatOf(t), own)
+}
+
+// notFoundUnless returns nil if a row has the reference or this digest, and
+// fault.NotFound otherwise.
 func notFoundUnless(rows []client.Image, reference string) error {
 	for _, row := range rows {
 		if row.Reference == reference || row.Digest == reference {
@@ -215,4 +224,22 @@ func notFoundUnless(rows []client.Image, reference string) error {
 		}
 	}
 	return fault.New(fault.NotFound, "there is no image %q", reference)
+}
+
+// Available implements api.Images.
+func (s Service) Available(ctx context.Context) []client.AvailableImage {
+	rows := []client.AvailableImage{}
+	for _, b := range s.Cache.Buildable(ctx) {
+		row := client.AvailableImage{Reference: b.Name, Types: []string{}, From: b.From}
+		for _, t := range s.Types {
+			if slices.Contains(b.Formats, formatOf(t)) {
+				row.Types = append(row.Types, string(t))
+			}
+		}
+		if b.Err != nil {
+			row.Problem = oneline.Clean(b.Err.Error(), 1024)
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }

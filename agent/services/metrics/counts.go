@@ -34,8 +34,8 @@ func (c *Counts) Operation(action string, took time.Duration, err error) {
 	c.add(func(t *workerapi.Counts) *[]workerapi.Count { return &t.Operations }, workerapi.Count{Action: action, Seconds: took.Seconds(), Failed: err != nil})
 }
 
-// add adds a count. If the list is full, because the agent has been away for
-// long, add drops the count.
+// add adds a count. If the list is full because the agent has not answered for
+// a long time, add drops the count.
 func (c *Counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerapi.Count) {
 	n.Seconds = max(n.Seconds, 0) // negative after the clock was set back
 	c.mu.Lock()
@@ -57,8 +57,8 @@ func (c *Counts) take() workerapi.Counts {
 	return t
 }
 
-// Send sends the counts to the agent until ctx ends. Counts that it cannot
-// send, e.g. while the agent restarts, go with the next report.
+// Send sends the counts to the agent until ctx ends. If a report fails, e.g.
+// while the agent restarts, Send adds its counts to the next report.
 func (c *Counts) Send(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
 	for {
 		select {
@@ -82,9 +82,20 @@ func (c *Counts) Send(ctx context.Context, send func(context.Context, workerapi.
 
 func bounded(l []workerapi.Count) []workerapi.Count { return l[:min(len(l), workerapi.MaxCounts)] }
 
+// Passes returns the number of passes that a worker in a separate process
+// reported.
+func (m *Metrics) Passes(worker string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.received[worker]
+}
+
 // Add adds the counts that a worker in a separate process sent. Unknown actions
 // count as "other", because the sender is not trusted.
 func (m *Metrics) Add(worker string, n workerapi.Counts) {
+	m.mu.Lock()
+	m.received[worker] += int64(len(n.Passes))
+	m.mu.Unlock()
 	w := Worker{Metrics: m, Name: worker}
 	for _, p := range n.Passes {
 		w.pass(p.Seconds, p.Failed)

@@ -5,6 +5,7 @@ package metrics
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,15 +22,19 @@ type Metrics struct {
 	passTime   *prometheus.HistogramVec
 	operations *prometheus.CounterVec
 	opTime     *prometheus.HistogramVec
-	// LockWait and StoreWait are in seconds.
+	// LockWait and StoreWait count seconds.
 	LockWait  prometheus.Histogram
 	StoreWait prometheus.Histogram
+
+	mu sync.Mutex
+	// received counts the passes of workers in separate processes, by name.
+	received map[string]int64
 }
 
 // New returns the counters of an agent.
 func New(version string) *Metrics {
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
+		Registry: prometheus.NewRegistry(), received: map[string]int64{},
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hostler_reconcile_passes_total", Help: "Passes made, by worker and result.",
 		}, []string{"worker", "result"}),

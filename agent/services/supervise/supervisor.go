@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sort"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,8 +36,8 @@ func New(logger *slog.Logger, now func() time.Time) *Supervisor {
 	return &Supervisor{logger: logger, now: now, workers: map[string]*supervised{}}
 }
 
-// restartDelay is the delay before the nth restart in a row: 1 s doubling to 1
-// min.
+// restartDelay is the delay before the restart after n earlier failures in a
+// row. It doubles from 1 s up to 1 min.
 func restartDelay(n int) time.Duration { return min(time.Second<<min(n, 10), time.Minute) }
 
 // Start runs a worker until ctx ends or Stop is called. It does nothing if the
@@ -106,8 +107,8 @@ func (s *Supervisor) Passed(name string) {
 	}
 }
 
-// Stop ends a worker and waits for it. It does nothing if the worker does not
-// run.
+// Stop ends a worker and waits until it has ended. It does nothing if the
+// worker does not run.
 func (s *Supervisor) Stop(name string) {
 	s.mu.Lock()
 	w := s.workers[name]
@@ -130,6 +131,6 @@ func (s *Supervisor) List() []client.Worker {
 	for _, w := range s.workers {
 		rows = append(rows, w.state)
 	}
-	sort.Slice(rows, func(i, j int) bool { return rows[i].Name < rows[j].Name })
+	slices.SortFunc(rows, func(a, b client.Worker) int { return strings.Compare(a.Name, b.Name) })
 	return rows
 }

@@ -12,8 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// check returns an error for each new document that is invalid beside the
-// others.
+// check returns an error for each new document that is invalid together with
+// the others.
 func (s *set) check(r Request) map[string]error {
 	wrong := map[string]error{}
 	for name, objects := range s.rivals {
@@ -63,7 +63,8 @@ func (s *set) dropped(r Request) map[string]map[string]bool {
 	return all
 }
 
-// conflict names the objects that two documents declare differently.
+// conflict returns the error for a document that declares objects differently
+// from the documents that own them.
 func (s *set) conflict(name string, objects []string) error {
 	texts := make([]string, len(objects))
 	for i, object := range objects {
@@ -91,8 +92,9 @@ type unions struct {
 	claims spec.Claims
 }
 
-// union joins the documents. No document may refer to a held machine, but the
-// machine keeps its ports, unless a document renames it.
+// union joins the documents. where maps each object to its place in messages.
+// No document may refer to a held machine. The machine keeps its ports unless a
+// document renames it.
 func (s *set) union(r Request) (u unions, where map[string]string) {
 	where = map[string]string{}
 	var owned []string
@@ -143,7 +145,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 }
 
 // order lists the new documents. Documents with a former version in force come
-// first and keep their ports and bridges.
+// first, so that they keep their ports and bridges.
 func (s *set) order(r Request) []string {
 	var names []string
 	for name, fresh := range s.new {
@@ -163,7 +165,7 @@ func (s *set) order(r Request) []string {
 // another document's machine or filesystem, e.g. a network whose new subnet has
 // no room for a declared address.
 func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
-	changed := map[string]string{} // object → the new document that changes it
+	changed := map[string]string{} // maps an object to the new document that changes the object
 	for name := range s.new {
 		if !s.new[name] {
 			continue
@@ -193,8 +195,8 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 	return wrong
 }
 
-// usersIn maps the objects of a declaration that use a changed object to the
-// document that changes it.
+// usersIn maps each object of a declaration that uses a changed object to the
+// document that changes the used object.
 func usersIn(d spec.Declaration, changed map[string]string) map[string]string {
 	users := map[string]string{}
 	note := func(user, used string) {
@@ -236,8 +238,8 @@ func alone(d spec.Declaration, object string) spec.Declaration {
 	return d
 }
 
-// onlyOf returns the map with a single entry; nil if the entry is absent or of
-// another kind.
+// onlyOf returns the map with a single entry. It returns nil if the entry is
+// absent or kind is false.
 func onlyOf[V any](all map[string]V, kind bool, name string) map[string]V {
 	if v, there := all[name]; kind && there {
 		return map[string]V{name: v}

@@ -1,6 +1,6 @@
 // Package documents decides which documents are in force together, and so which
-// objects the host should have. It is pure: from documents it computes the
-// documents in force and the reasons against the others.
+// objects the host should have. It is pure: it returns the documents in force
+// and the reasons why others are not, and changes nothing.
 package documents
 
 import (
@@ -13,7 +13,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// Document is a document: a file of conf.d or an applied text.
+// Document is a file of conf.d or an applied text.
 type Document struct {
 	// Name is the declaration's name.
 	Name string
@@ -39,12 +39,14 @@ type Rank int
 
 // The values of Rank.
 const (
-	// Leaving: the file is gone, or recovery composed the document from stamps.
-	// Any other document that declares an object takes it over.
+	// Leaving means that the file is gone, or that recovery composed the document
+	// from stamps. Any other document that declares one of its objects takes the
+	// object over.
 	Leaving Rank = iota
-	// Applied by hand. A file that declares an object alike takes it over.
+	// Applied means that a user applied the document. A file of conf.d that
+	// declares one of its objects in the same way takes the object over.
 	Applied
-	// File of conf.d.
+	// File means that the document is a file of conf.d.
 	File
 )
 
@@ -60,11 +62,11 @@ type Request struct {
 	// Existing are the objects with a record. Documents may refer to them even if
 	// no document declares them any more.
 	Existing spec.Declaration
-	// Refused holds, by name, documents that are already refused, and why.
+	// Refused maps the names of documents that are already refused to the reason.
 	Refused map[string]error
-	// Together: the new documents are put in force together or not at all. The
-	// result then holds the first reasons against them, at most maxWrong, and the
-	// documents in force stay unchanged.
+	// Together is true if the new documents are put in force together or not at
+	// all. If any is refused, the documents in force stay unchanged, and the
+	// result holds at most maxWrong reasons.
 	Together bool
 }
 
@@ -74,21 +76,21 @@ const maxWrong = 20
 // Merged is the result of Merge.
 type Merged struct {
 	// InForce holds the documents that are in force from now on, without the
-	// objects that other documents took over; it may hold documents without
-	// objects.
+	// objects that other documents took over. Some of them may have no objects
+	// left.
 	InForce map[string]Document
 	// Owners maps each declared object (KIND/NAME) to its declaration.
 	Owners map[string]string
-	// Refused holds, by name, why a wanted document is not in force. Its former
-	// version stays in force.
+	// Refused maps the name of each wanted document that is not in force to the
+	// reason. The document's former version stays in force.
 	Refused map[string]error
 }
 
 // Merge decides which documents are in force. The result depends on the set of
 // documents only, not on an order. A document is refused as a whole if it
 // refers to an undeclared object or claims something that another document has,
-// e.g. a port. Its former version takes its place, and the other documents are
-// checked beside it.
+// e.g. a port. The document's former version takes its place, and the other
+// documents are checked again together with that version.
 func Merge(r Request) Merged {
 	refused := maps.Clone(r.Refused)
 	if refused == nil {
@@ -161,10 +163,10 @@ func assemble(r Request, refused map[string]error) *set {
 	return s
 }
 
-// ownerOf chooses the document that owns an object. In order of preference: an
-// unchanged document before a new document, the previous owner, the first by
-// name. A file that declares the object alike takes it over from an applied
-// document.
+// ownerOf chooses the document that owns an object. had is the previous owner.
+// It prefers a document that is not leaving, then an unchanged document, then
+// the previous owner, then the first by name. But a file that declares the
+// object alike takes it over from an applied document.
 func (s *set) ownerOf(object string, names []string, had string) string {
 	owner := slices.MinFunc(names, func(a, b string) int {
 		return cmp.Or(
@@ -210,7 +212,8 @@ func Without(d spec.Declaration, objects ...string) spec.Declaration {
 	return d
 }
 
-// lacking returns a copy: the map belongs to the caller's document.
+// lacking returns the map without the objects in gone. It is a copy, because
+// the map belongs to the caller's document.
 func lacking[V any](all map[string]V, kind string, gone map[string]bool) map[string]V {
 	left := maps.Clone(all)
 	maps.DeleteFunc(left, func(name string, _ V) bool { return gone[kind+"/"+name] })
@@ -235,7 +238,8 @@ func Strike(d spec.Declaration, object string) {
 	}
 }
 
-// objectIn returns the object (KIND/NAME) of a declaration, nil if absent.
+// objectIn returns the object (KIND/NAME) of a declaration, or nil if it is
+// absent.
 func objectIn(d spec.Declaration, object string) any {
 	kind, name, _ := strings.Cut(object, "/")
 	switch kind {

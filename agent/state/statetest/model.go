@@ -24,8 +24,8 @@ func testModel(t *testing.T, open func(*testing.T) state.Backend) {
 	})
 }
 
-// model is the expected contents of the store. Every run uses a kind of its own
-// in the same store.
+// model is the expected contents of the store. Every run uses a separate kind
+// of objects in the same store.
 type model struct {
 	t        *testing.T
 	b        state.Backend
@@ -101,8 +101,9 @@ func (m *model) draw(rt *rapid.T) state.Write {
 	return w
 }
 
-// expect makes a write on the map. It returns the kind of the refusal and the
-// number of revisions that the write makes. agree fills the revisions in.
+// expect makes a write on the map. It returns the fault kind of the refusal, or
+// "", and the number of revisions that the write makes. agree() fills in the
+// revisions of the objects.
 func expect(objects map[string]state.Object, w state.Write) (fault.Kind, int64) {
 	o, ok := objects[w.Name]
 	switch {

@@ -32,7 +32,7 @@ func testCreate(t *testing.T, b state.Backend) {
 		t.Errorf("revision %d after %d", other.Revision, made.Revision)
 	}
 	refuse(t, b, fault.Conflict, state.Write{ID: machine("web")})
-	// A deleted and created name is a new object.
+	// A name that is deleted and created again is a new object.
 	Write(t, b, state.Write{ID: machine("web"), Revision: state.AnyRevision, Delete: true})
 	if again := create(t, b, "web"); again.UID == made.UID || again.Revision <= other.Revision || again.Generation != 1 {
 		t.Errorf("made again %+v", again)
@@ -191,8 +191,8 @@ func testEach(t *testing.T, b state.Backend) {
 	}
 }
 
-// A relaxed write is visible at once, to readers and watchers, and Sync accepts
-// any store.
+// A relaxed write is visible at once to readers and watchers. Sync() succeeds
+// whether or not there are relaxed changes.
 func testRelaxed(t *testing.T, b state.Backend) {
 	before := create(t, b, "web")
 	seen := watch(t, b, "machine")

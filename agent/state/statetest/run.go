@@ -117,7 +117,7 @@ func watch(t *testing.T, b state.Backend, kinds ...string) <-chan []state.ID {
 	return ch
 }
 
-// next returns the next batch; no batch fails the test.
+// next returns the next batch. If none comes, the test fails.
 func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 	t.Helper()
 	select {
@@ -132,7 +132,7 @@ func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 	return nil
 }
 
-// WantEnd waits for the end of a watch, which delivers no ids before.
+// WantEnd waits for the end of a watch. The test fails if ids come before.
 func WantEnd(t testing.TB, ch <-chan []state.ID) {
 	t.Helper()
 	deadline := time.After(waitLimit)
@@ -151,7 +151,8 @@ func WantEnd(t testing.TB, ch <-chan []state.ID) {
 	}
 }
 
-// gather reads batches until all ids of want came; other ids fail the test.
+// gather reads batches until all ids in want have come. If another id comes,
+// the test fails.
 func gather(t *testing.T, ch <-chan []state.ID, want ...state.ID) {
 	t.Helper()
 	missing := slices.Clone(want)

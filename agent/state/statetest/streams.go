@@ -38,8 +38,8 @@ func testWatchChanges(t *testing.T, b state.Backend) {
 	gather(t, ch, o.ID)
 }
 
-// testWatchCoalesces has a reader that does not read: writers do not wait for
-// it, and it does not get every change.
+// testWatchCoalesces has a reader that does not read for a while. Writers must
+// not wait for the reader, and it must not get every change.
 func testWatchCoalesces(t *testing.T, b state.Backend) {
 	o := create(t, b, "a")
 	ch := watch(t, b)
@@ -98,7 +98,7 @@ func testWatchEnds(t *testing.T, b state.Backend) {
 	}
 }
 
-// testWatchMissesNothing begins watches while objects are created: each watch
+// testWatchMissesNothing begins watches while objects are created. Each watch
 // must report every object, in its first or a later batch.
 func testWatchMissesNothing(t *testing.T, b state.Backend) {
 	const objects = 30
@@ -171,8 +171,9 @@ func testJournal(t *testing.T, b state.Backend) {
 
 func testEvents(t *testing.T, b state.Backend) {
 	at := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	next := at.Add(time.Minute)
 	err := b.Record(t.Context(),
-		state.Event{Time: at, Object: machine("a"), UID: "u", Level: state.LevelWarn, Reason: "Slow", Message: "one"},
+		state.Event{Time: at, Object: machine("a"), UID: "u", Level: state.LevelWarn, Reason: "Slow", Message: "one", Attempt: 2, Limit: 7, NextRetry: &next},
 		state.Event{Object: machine("b"), Reason: "Created", Message: "two"},
 		state.Event{Object: state.ID{Kind: "volume", Name: "a"}, Reason: "Created", Message: "three"})
 	if err != nil {
@@ -191,6 +192,12 @@ func testEvents(t *testing.T, b state.Backend) {
 	first := all[0]
 	if !first.Time.Equal(at) || first.Object != machine("a") || first.UID != "u" || first.Level != state.LevelWarn || first.Reason != "Slow" {
 		t.Errorf("first: %+v", first)
+	}
+	if first.Attempt != 2 || first.Limit != 7 || first.NextRetry == nil || !first.NextRetry.Equal(next) {
+		t.Errorf("the retry of the first: %+v", first)
+	}
+	if all[1].Attempt != 0 || all[1].NextRetry != nil {
+		t.Errorf("the second has a retry: %+v", all[1])
 	}
 	if all[1].Time.IsZero() || all[1].Level != state.LevelInfo {
 		t.Errorf("second: %+v", all[1])

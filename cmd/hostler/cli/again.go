@@ -12,8 +12,9 @@ import (
 // reconnect is the pause before a lost watch is opened again.
 const reconnect = 500 * time.Millisecond
 
-// again reopens a watch after a restart of the agent, provided that the watch
-// has shown something: seen counts that. It reports each outage once.
+// again calls watch. After a restart of the agent it calls watch again,
+// provided that the watch has shown something before. seen is the number of
+// items that the watch has shown. again reports each outage once.
 func again(ctx context.Context, seen *int, tell func(string), watch func() error) error {
 	reported := -1
 	for {
@@ -40,8 +41,8 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 	}
 }
 
-// notices prints the notices of an answer, e.g. that a hypervisor is down, to
-// standard error.
+// notices prints an answer's notices to standard error, e.g. that a hypervisor
+// is down.
 func (a *app) notices(all []string) {
 	for _, text := range all {
 		a.remark("note: " + line(text))

@@ -9,9 +9,9 @@ import (
 	"hostler/agent/spec"
 )
 
-// Agent is the part of the API's client that the commands use. Errors carry
+// agent is the part of the API's client that the commands use. Errors have
 // kinds of package fault.
-type Agent interface {
+type agent interface {
 	rowReader
 	objectReader
 	declarer
@@ -77,4 +77,4 @@ type imageKeeper interface {
 	ImageDelete(ctx context.Context, reference string) error
 }
 
-var _ Agent = (*client.Client)(nil)
+var _ agent = (*client.Client)(nil)

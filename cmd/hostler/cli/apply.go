@@ -13,7 +13,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// allowWords are the impacts that need consent.
+// allowWords are the impacts that the user must allow.
 var allowWords = []string{"restart", "recreate", "destroy"}
 
 type applyFlags struct {
@@ -180,7 +180,7 @@ func unsupported(p client.Plan) error {
 }
 
 // follow waits if --wait is set. It returns a failure if steps are held.
-func (a *app) follow(ctx context.Context, agent Agent, req client.ApplyRequest, p client.Plan, f applyFlags) error {
+func (a *app) follow(ctx context.Context, agent agent, req client.ApplyRequest, p client.Plan, f applyFlags) error {
 	held := heldSteps(p)
 	switch {
 	case f.wait:
@@ -227,7 +227,7 @@ func heldFailure(held []client.Step) error {
 
 // waitApplied follows the declared objects whose steps are not held until they
 // are ready, and the removed objects until they are gone.
-func (a *app) waitApplied(ctx context.Context, agent Agent, req client.ApplyRequest, p client.Plan, timeout time.Duration) error {
+func (a *app) waitApplied(ctx context.Context, agent agent, req client.ApplyRequest, p client.Plan, timeout time.Duration) error {
 	g := goals{ready: referencesOf(p.Objects), gone: referencesOf(p.Removed), remade: referencesOf(p.Awaited)}
 	for _, m := range p.Machines {
 		g.ready = append(g.ready, machineNamed(m))
@@ -262,9 +262,9 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req client.ApplyRequ
 	return nil
 }
 
-// stillToDo plans the same documents again and returns the steps that are
-// neither done nor held, by machine.
-func stillToDo(ctx context.Context, agent Agent, req client.ApplyRequest) (map[string]string, error) {
+// stillToDo plans the same documents again. It returns the steps that are
+// neither done nor held, keyed by machine.
+func stillToDo(ctx context.Context, agent agent, req client.ApplyRequest) (map[string]string, error) {
 	req.DryRun = true
 	p, err := agent.Plan(ctx, req)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // changePrinter prints the rows that changed between two sets of rows.
 type changePrinter struct {
 	app *app
-	// names are the rows to follow; empty: all.
+	// names are the names of the rows to follow. If it is empty, all rows are
+	// followed.
 	names []string
 	// several is set when the command follows more than one kind; each line
 	// then names the kind of its row.
@@ -22,7 +23,8 @@ type changePrinter struct {
 	last    string // the kind of the last printed line
 }
 
-// watchedKind holds the printed rows of a kind.
+// watchedKind holds the rows of a kind that were printed last, and the widths
+// of their columns.
 type watchedKind struct {
 	seen   map[string]watched
 	widths []int
@@ -132,8 +134,8 @@ func elements(array any) ([]json.RawMessage, error) {
 	return all, json.Unmarshal(b.Bytes(), &all)
 }
 
-// gone returns the last line of a removed row: its former cells with the
-// message "gone".
+// gone returns the last line for a removed row. The line has the row's former
+// cells, but the message "gone".
 func (r watched) gone(head []string) (watched, error) {
 	r.cells = slices.Clone(r.cells)
 	column := slices.Index(head, "MESSAGE")

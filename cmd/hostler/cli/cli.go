@@ -1,8 +1,9 @@
-// Package cli is the hostler command: it parses the command line, sends
+// Package cli is the hostler command. It parses the command line, sends
 // requests to the agent and prints the answers.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,25 +17,27 @@ import (
 	"hostler/internal/version"
 )
 
-// DefaultSocket is the agent's socket without --socket and HOSTLER_SOCKET.
-const DefaultSocket = "/run/hostler/hostler.sock"
+// defaultSocket is the agent's socket if neither --socket nor HOSTLER_SOCKET is
+// set.
+const defaultSocket = "/run/hostler/hostler.sock"
 
-// Env holds everything that the commands use of their process.
-type Env struct {
+// env holds the parts of the process that the commands use.
+type env struct {
 	Args   []string
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 	Getenv func(string) string
 	Now    func() time.Time
-	Term   Terminal
-	// Dial returns the agent behind a socket; it connects on first use.
-	Dial func(socket string, log *slog.Logger) Agent
+	Term   terminal
+	// Dial returns a client of the agent behind a socket. The client connects at
+	// its first use.
+	Dial func(socket string, log *slog.Logger) agent
 }
 
 // app is a run of the command.
 type app struct {
-	env    Env
+	env    env
 	log    *slog.Logger
 	socket string
 	output string
@@ -42,11 +45,12 @@ type app struct {
 	debug  bool
 }
 
-// Run carries out one command line and returns its exit code.
-func Run(ctx context.Context, env Env) int {
+// execute carries out one command line and returns its exit code.
+func execute(ctx context.Context, env env) int {
 	a := &app{env: env, log: slog.New(slog.DiscardHandler)}
 	root := a.root()
-	// With nil cobra would read the arguments of the process.
+	// Pass a slice that is not nil, because otherwise cobra would read the
+	// arguments of the process.
 	root.SetArgs(append([]string{}, env.Args...))
 	began := env.Now()
 	err := root.ExecuteContext(ctx)
@@ -93,15 +97,15 @@ func (a *app) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
-	p.StringVar(&a.socket, "socket", "", "the agent's socket, a `PATH` (HOSTLER_SOCKET; default "+DefaultSocket+")")
+	p.StringVar(&a.socket, "socket", "", "the agent's socket, a `PATH` (HOSTLER_SOCKET; default "+defaultSocket+")")
 	p.StringVarP(&a.output, "output", "o", "", "print in this `FORMAT`: table, wide, json, yaml, csv or name, where the command has it")
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "print only the result and errors")
 	p.BoolVar(&a.debug, "debug", false, "log each step to standard error")
 	_ = root.RegisterFlagCompletionFunc("output", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return strings.Fields(cmd.Annotations[outputs]), cobra.ShellCompDirectiveNoFileComp
 	})
-	// The template of cobra's own flag would add 1.7 MB to the binary: with
-	// text/template the linker keeps every exported method.
+	// cobra's own version flag uses a template, which would add 1.7 MB to the
+	// binary, because with text/template the linker keeps every exported method.
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "version for hostler")
 	root.AddGroup(groups()...)
 	for _, c := range a.commands() {
@@ -113,12 +117,7 @@ func (a *app) root() *cobra.Command {
 
 // prepare applies the global flags before any command runs.
 func (a *app) prepare(cmd *cobra.Command, _ []string) error {
-	if a.socket == "" {
-		a.socket = a.env.Getenv("HOSTLER_SOCKET")
-	}
-	if a.socket == "" {
-		a.socket = DefaultSocket
-	}
+	a.socket = cmp.Or(a.socket, a.env.Getenv("HOSTLER_SOCKET"), defaultSocket)
 	if a.debug {
 		a.log = slog.New(slog.NewTextHandler(a.env.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -126,9 +125,9 @@ func (a *app) prepare(cmd *cobra.Command, _ []string) error {
 }
 
 // agent returns the agent behind the chosen socket.
-func (a *app) agent() Agent { return a.env.Dial(a.socket, a.log) }
+func (a *app) agent() agent { return a.env.Dial(a.socket, a.log) }
 
-// colours returns the palette: on for a terminal unless NO_COLOR is set.
+// colours returns true for a terminal, unless NO_COLOR is set or TERM is dumb.
 func (a *app) colours() colours {
 	return colours(a.env.Term.Output() && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb")
 }

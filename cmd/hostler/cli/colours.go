@@ -2,7 +2,7 @@ package cli
 
 import "hostler/agent/spec"
 
-// colours paints text if it is true, and returns the text unchanged if not.
+// colours paints text if it is true. If it is false, it returns text unchanged.
 type colours bool
 
 func (c colours) paint(code, s string) string {
@@ -17,7 +17,7 @@ func (c colours) green(s string) string  { return c.paint("32", s) }
 func (c colours) yellow(s string) string { return c.paint("33", s) }
 func (c colours) bold(s string) string   { return c.paint("1", s) }
 
-// step paints a line of a plan by its mark.
+// step paints s, a line of a plan, in the colour of its mark.
 func (c colours) step(mark, s string) string {
 	switch mark {
 	case "+":

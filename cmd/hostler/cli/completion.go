@@ -79,8 +79,8 @@ func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]str
 	return a.completeNames(cmd, spec.KindVolume), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeTypes completes the container type before the slash. It does not list
-// the foreign instances after it.
+// completeTypes completes the container type before the slash. It does not
+// complete the instance after the slash.
 func completeTypes(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, t := range containerTypes {

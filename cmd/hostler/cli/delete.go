@@ -117,8 +117,9 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 	return refs, nil
 }
 
-// outcomes prints the result for each element of a bulk delete.
-func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outcomes []client.Outcome, wait bool) error {
+// outcomes prints the result for each object of a bulk delete. It returns the
+// failures as one error, or nil.
+func (a *app) outcomes(ctx context.Context, agent agent, refs []reference, outcomes []client.Outcome, wait bool) error {
 	var broken []error
 	for i, o := range outcomes {
 		if err := o.Err(); err != nil {
@@ -135,8 +136,9 @@ func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outco
 	return together(ctx, broken)
 }
 
-// behind returns, for each reference, the objects that are removed with it.
-func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][]reference, error) {
+// behind returns for each reference the objects that its deletion removes.
+// These are the object itself, or all objects of a declaration.
+func behind(ctx context.Context, agent agent, refs []reference) (map[reference][]reference, error) {
 	all := map[reference][]reference{}
 	var declarations []client.Declaration
 	for _, r := range refs {

@@ -55,15 +55,15 @@ func (a *app) doctor(ctx context.Context, strict bool) error {
 // configFile is the configuration that the host's own agent reads at its start.
 const configFile = "/etc/hostler/hostler.yaml"
 
-// withoutAgent returns the checks that need no agent: that none answers, and
-// whether the configuration would keep it from starting.
+// withoutAgent returns the checks that need no agent. They say that no agent
+// answers, and whether the configuration would keep the agent from starting.
 func withoutAgent(socket string) []client.Check {
 	checks := []client.Check{{
 		Name: "agent", Result: "error", Message: "no agent answers at " + socket,
 		Mend: "systemctl start hostlerd; `journalctl -u hostlerd -n 20` says why it ended",
 	}}
 	content, err := os.ReadFile(configFile)
-	if socket != DefaultSocket || err != nil {
+	if socket != defaultSocket || err != nil {
 		return checks
 	}
 	c := client.Check{Name: "configuration", Result: "ok", Message: configFile + " is valid"}
@@ -79,8 +79,8 @@ func first(text string) string {
 	return text
 }
 
-// printChecks prints a line per check and below it the remedy. With -q it
-// prints only warnings and errors.
+// printChecks prints a line per check, with the remedy below the line. With -q
+// it prints only warnings and errors.
 func (a *app) printChecks(checks []client.Check) {
 	c := a.colours()
 	wide := 0

@@ -19,15 +19,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxDocument is the size limit of one declaration, in bytes.
+// maxDocument is the maximum size of one document in bytes.
 const maxDocument = 256 << 10
 
 // stdinName names standard input in messages.
 const stdinName = "stdin"
 
-// readDocuments reads the declarations named by -f: files, directories (their
-// *.yaml, *.yml and *.json) and - for standard input. The agent parses them and
-// reports errors with their lines; the client does not parse.
+// readDocuments reads the documents that -f names. These are files, the *.yaml,
+// *.yml and *.json of directories, and - for standard input. The agent parses
+// the documents and reports errors with their lines.
 func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
@@ -88,7 +88,7 @@ func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, 
 
 // nameByPath renames documents with the same stem, e.g. a/web.yaml and
 // b/web.yaml, to their paths, so that the agent's messages name the right
-// document. Each of them then needs its own `name:`.
+// document. Each of these documents then needs its own `name:`.
 func nameByPath(docs []client.Document, from []string) error {
 	stems := map[string]int{}
 	for _, d := range docs {
@@ -99,7 +99,8 @@ func nameByPath(docs []client.Document, from []string) error {
 		if stems[d.Name] == 1 {
 			continue
 		}
-		// The agent reports the error in a document that cannot be read.
+		// Ignore a document that cannot be parsed, because the agent reports its
+		// error.
 		if name, err := declarationName(d); err == nil {
 			if other, dup := taken[name]; dup {
 				return usage("%s and %s would both be declaration %q", other, from[i], name).
@@ -137,12 +138,12 @@ func badLine(content []byte) int {
 	return 0
 }
 
-// places maps names of documents to the paths that they came from.
+// places maps the names of documents to the paths from which they were read.
 type places map[string]string
 
-// name replaces the document's name by the file's path in an error of the
-// agent, which knows only the name. It replaces NAME:LINE:COLUMN at the start
-// of a line or after a space.
+// name replaces names of documents by paths of files in an error of the agent,
+// because the agent knows only the names. It replaces the NAME of
+// NAME:LINE:COLUMN at the start of a line, after a space or after a bracket.
 func (p places) name(err error) error {
 	if fault.KindOf(err) != fault.Invalid || len(p) == 0 {
 		return err
@@ -158,7 +159,8 @@ func (p places) name(err error) error {
 	}))
 }
 
-// checkTogether returns an error if the documents exceed the size of a request.
+// checkTogether returns an error if the documents exceed the maximum size of a
+// request.
 func checkTogether(docs []client.Document) error {
 	var sent bytes.Buffer
 	e := json.NewEncoder(&sent)
@@ -234,8 +236,8 @@ func readStdin(stdin io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// limited reads up to the size limit. Longer content is an error that names the
-// content and the limit.
+// limited reads content of at most maxDocument bytes. For longer content it
+// returns an error with name and the limit.
 func limited(r io.Reader, name string) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {

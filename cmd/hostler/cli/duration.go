@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// age writes the time since t in at most two units, e.g. 45s, 3m12s, 5h4m, 12d.
+// age formats the time since t in at most two units, e.g. 45s, 3m12s, 5h4m,
+// 12d.
 func age(now time.Time, t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
@@ -14,7 +15,7 @@ func age(now time.Time, t *time.Time) string {
 	return short(now.Sub(*t))
 }
 
-// until writes the time until t, e.g. "in 8s", or "now".
+// until formats the time until t, e.g. "in 8s", or "now".
 func until(now time.Time, t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
@@ -26,7 +27,7 @@ func until(now time.Time, t *time.Time) string {
 	return "in " + short(d)
 }
 
-// ago writes the time since t as part of a sentence, e.g. "3m12s ago".
+// ago formats the time since t as part of a sentence, e.g. "3m12s ago".
 func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -34,8 +35,8 @@ func ago(now, t time.Time) string {
 	return short(now.Sub(t)) + " ago"
 }
 
-// short writes a duration in at most two units. A negative duration, which
-// differing clocks can cause, counts as zero.
+// short formats a duration in at most two units. It treats a negative duration,
+// which differing clocks can cause, as zero.
 func short(d time.Duration) string {
 	d = max(d, 0)
 	s := int64(d / time.Second)
@@ -55,7 +56,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// two writes two units and omits the second if it is zero.
+// two formats numbers of two units. It omits the second number if it is zero.
 func two(big int64, bigUnit string, small int64, smallUnit string) string {
 	if small == 0 {
 		return fmt.Sprintf("%d%s", big, bigUnit)
@@ -63,8 +64,8 @@ func two(big int64, bigUnit string, small int64, smallUnit string) string {
 	return fmt.Sprintf("%d%s%d%s", big, bigUnit, small, smallUnit)
 }
 
-// duration writes a duration in the form that a user types: 10m, not 10m0s or
-// 9m59.999998998s.
+// duration formats a duration in the form that a user types, e.g. 10m, not
+// 10m0s or 9m59.999998998s.
 func duration(d time.Duration) string {
 	if d >= time.Second {
 		d = d.Round(time.Second)

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// writeJSON prints indented JSON. Characters that would confuse a terminal
-// become \u escapes, which a program reads as the same characters.
+// writeJSON prints indented JSON. It writes characters that would confuse a
+// terminal as \u escapes. A program reads them as the same characters.
 func writeJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -37,8 +37,8 @@ func writeJSONLine(w io.Writer, v any) error {
 	return err
 }
 
-// escapeHidden writes hidden characters as \u escapes. In the text they may
-// stand only inside double quotes.
+// escapeHidden replaces hidden characters by \u escapes. The text must contain
+// such characters only inside double quotes.
 func escapeHidden(s string) string {
 	if isPlain(strings.ReplaceAll(s, "\n", "")) {
 		return s
@@ -58,8 +58,8 @@ func escapeHidden(s string) string {
 	return b.String()
 }
 
-// writeYAML converts the JSON of a value to YAML, so that both have the same
-// keys in the same order.
+// writeYAML converts the JSON of a value to YAML, so that JSON and YAML have
+// the same keys in the same order.
 func writeYAML(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -73,8 +73,8 @@ func writeYAML(w io.Writer, v any) error {
 	return err
 }
 
-// toYAML converts JSON to YAML in block style; a text of several lines becomes
-// a block of lines.
+// toYAML converts JSON to YAML in block style. A text of several lines becomes
+// a literal block.
 func toYAML(raw []byte) ([]byte, error) {
 	var n yaml.Node
 	if err := yaml.Unmarshal([]byte(escapeRefused(string(raw))), &n); err != nil {
@@ -90,8 +90,8 @@ func toYAML(raw []byte) ([]byte, error) {
 	return []byte(escapeHidden(b.String())), e.Close()
 }
 
-// escapeRefused writes as \u escapes the characters that JSON permits but the
-// YAML reader refuses (YAML 1.2, "Character Set").
+// escapeRefused returns s with \u escapes for the characters that JSON permits
+// but the YAML reader refuses (YAML 1.2, "Character Set").
 func escapeRefused(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The exit codes are part of the contract with programs.
+// The exit codes. Programs rely on them.
 const (
 	exitOK       = 0
 	exitError    = 1
@@ -21,9 +21,9 @@ const (
 	exitInterrupted = 130
 )
 
-// failure is an error with its exit code and, where one is known, the remedy. A
-// failure with an empty text only sets the exit code; its message was printed
-// before.
+// failure is an error with its exit code and its remedy, if one is known. A
+// failure with an empty text only sets the exit code, because its message was
+// printed before.
 type failure struct {
 	code int
 	text string
@@ -37,7 +37,7 @@ func (f *failure) hint(mend string) *failure {
 	return f
 }
 
-// usage returns an error in the command line.
+// usage returns the error for a wrong command line.
 func usage(format string, args ...any) *failure {
 	return fail(exitError, format, args...)
 }
@@ -50,8 +50,8 @@ func fail(code int, format string, args ...any) *failure {
 // silent returns a failure that only sets the exit code.
 func silent(code int) *failure { return &failure{code: code} }
 
-// explain turns any error into a failure. It keeps the text of the agent's
-// errors and of the client's errors about an unreachable agent.
+// explain turns any error into a failure. It keeps the error's text, except for
+// an interrupt and a timeout.
 func explain(ctx context.Context, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -70,7 +70,7 @@ func explain(ctx context.Context, err error) *failure {
 	return f
 }
 
-// flagError explains an error in a flag.
+// flagError explains pflag's error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "`" + cmd.CommandPath() + " --help` lists its flags"
 	if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
@@ -103,8 +103,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("%s", strings.TrimSpace(err.Error())).hint(hint)
 }
 
-// takes checks the number of arguments (most < 0: any number). Its error names
-// the missing argument.
+// takes returns a check of the number of arguments. A negative most means no
+// maximum. The check's error names the missing argument.
 func takes(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		name := commandName(cmd)

@@ -47,8 +47,9 @@ func (a *app) eventsCommand() *cobra.Command {
 // maxEvents is the number of events that the agent keeps.
 const maxEvents = 100_000
 
-// eventObject accepts KIND/NAME, and the objects of container types (type/NAME)
-// and of the host (host/NAME).
+// eventObject checks the name of an object that events are about, and returns
+// its full form. It accepts KIND/NAME, type/NAME for a container type and
+// host/NAME for the host.
 func eventObject(s string) (string, error) {
 	for _, kind := range []string{"type/", "host/"} {
 		if name, ok := strings.CutPrefix(s, kind); ok {
@@ -92,7 +93,7 @@ func (a *app) events(ctx context.Context, object string, limit int, watch bool) 
 
 // lastEvents returns the newest events, oldest first. The agent answers in
 // pages that begin with the oldest event.
-func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]client.Event, error) {
+func lastEvents(ctx context.Context, agent agent, object string, limit int) ([]client.Event, error) {
 	const page = 5000
 	var all []client.Event
 	after := int64(0)
@@ -137,7 +138,7 @@ func every(n int) []int {
 	return out
 }
 
-// zoned writes a time in UTC with its zone, like show.
+// zoned formats a time in UTC with its zone, as show does.
 func zoned(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // eventPrinter prints events as they come.
@@ -154,6 +155,6 @@ func (p eventPrinter) print(e client.Event) error {
 	level := pad(e.Level, 7)
 	_, err := fmt.Fprintf(p.w, "%s  %s  %s  %s  %s\n", zoned(e.Time),
 		p.colours.word(strings.TrimSpace(level))+strings.Repeat(" ", len(level)-len(strings.TrimSpace(level))),
-		pad(line(e.Object), 20), pad(line(e.Reason), 16), line(e.Message))
+		pad(line(e.Object), 20), pad(line(e.Reason), 16), line(eventText(e)))
 	return err
 }

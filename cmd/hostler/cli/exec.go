@@ -138,7 +138,8 @@ func (a *app) console(ctx context.Context, machine string) error {
 // leaveKey is Ctrl+].
 const leaveKey = 0x1d
 
-// leaver passes keys on until leaveKey.
+// leaver passes on the keys that are read from r. At leaveKey it calls leave
+// and ends.
 type leaver struct {
 	r     io.Reader
 	leave func()

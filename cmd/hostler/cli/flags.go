@@ -17,13 +17,15 @@ func addFiles(cmd *cobra.Command, files *[]string, help string) {
 	cmd.Flags().StringArrayVarP(files, "file", "f", nil, help)
 }
 
-// addTimeout adds --timeout to a command.
+// addTimeout adds --timeout to a command. what completes the help text "how
+// long …".
 func addTimeout(cmd *cobra.Command, timeout *time.Duration, what string) {
 	cmd.Flags().DurationVar(timeout, "timeout", 10*time.Minute, "how long "+what+": a `TIME` like 90s or 10m")
 	cmd.Flags().Lookup("timeout").DefValue = duration(10 * time.Minute)
 }
 
-// addAllow adds --allow and its completion to a command.
+// addAllow adds --allow and its completion to a command. help is the beginning
+// of the help text.
 func addAllow(cmd *cobra.Command, allow *[]string, help string) {
 	cmd.Flags().StringSliceVar(allow, "allow", nil, help+" this `IMPACT`: "+strings.Join(allowWords, ", ")+"; may be repeated")
 	completeFlag(cmd, "allow", allowWords...)
@@ -34,7 +36,7 @@ func completeFlag(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// flagDefault returns the default that the help shows for a flag, "" for none.
+// flagDefault returns the default that the help shows for a flag, or "".
 func flagDefault(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "false", "[]", "0s":

@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// errEnough ends a watch from inside; errLookAgain makes the caller open it
-// again.
+// A watch's callback returns errEnough to end the watch, and errLookAgain to
+// have the watch opened again.
 var (
 	errEnough    = errors.New("enough")
 	errLookAgain = errors.New("look again")
@@ -23,21 +23,21 @@ var (
 
 // follower compares the rows of all kinds with the goals.
 type follower struct {
-	agent Agent
+	agent agent
 	goals goals
 	show  progress
-	// machines and others hold the last rows.
+	// machines and others hold the rows that the agent sent last.
 	machines map[string]client.Machine
 	others   map[reference]other
 	// lines are the last verdicts, in the order of the goals.
 	lines  []progressLine
-	wanted map[string]bool // machine and generation → is to run
+	wanted map[string]bool // whether a machine should run, keyed by machine and generation
 	todo   map[string]string
 	seen   int
 }
 
-func newFollower(agent Agent, g goals, show progress) *follower {
-	g.remade = slices.DeleteFunc(g.remade, func(r reference) bool { return !slices.Contains(g.ready, r) }) // held steps are not waited for
+func newFollower(agent agent, g goals, show progress) *follower {
+	g.remade = slices.DeleteFunc(g.remade, func(r reference) bool { return !slices.Contains(g.ready, r) }) // do not wait for held steps
 	f := &follower{agent: agent, goals: g, show: show, machines: map[string]client.Machine{}, others: map[reference]other{}, wanted: map[string]bool{}}
 	for _, r := range g.all() {
 		f.lines = append(f.lines, progressLine{name: shownAs(r), of: r, text: "no answer from the agent yet"})
@@ -45,11 +45,11 @@ func newFollower(agent Agent, g goals, show progress) *follower {
 	return f
 }
 
-// waitFor follows objects until all goals are met. An object that failed for
-// good ends the wait for that object at once; the others are still followed.
-// After the timeout waitFor returns a failure with the given code that says
-// what each object still waits for.
-func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Duration, timeoutCode int) error {
+// waitFor follows objects until all goals are met. If an object failed for
+// good, waitFor stops waiting for this object but still follows the others.
+// After the timeout, waitFor returns a failure with timeoutCode that says what
+// each object still waits for.
+func (a *app) waitFor(ctx context.Context, agent agent, g goals, timeout time.Duration, timeoutCode int) error {
 	if len(g.all()) == 0 {
 		return nil
 	}
@@ -79,7 +79,8 @@ func (f *follower) run(ctx context.Context) error {
 			kinds = append(kinds, word)
 		}
 	}
-	// A watch by name covers existing machines only.
+	// Watch all machines if the goals contain removed machines, because a watch
+	// by name covers only existing machines.
 	if !slices.ContainsFunc(f.goals.gone, func(r reference) bool { return r.kind == spec.KindMachine }) {
 		names = f.goals.machines()
 	}
@@ -133,7 +134,7 @@ func (f *follower) take(word string, rows json.RawMessage) error {
 	return err
 }
 
-// look judges the rows.
+// look updates each line with the verdict on its object, and shows the lines.
 func (f *follower) look(ctx context.Context) {
 	for i := range f.lines {
 		l := &f.lines[i]
@@ -160,8 +161,8 @@ func (f *follower) look(ctx context.Context) {
 }
 
 // goesOn reports whether the wait continues. Networks, volumes and filesystems
-// become ready before their machines and are removed after them: if one of them
-// failed, the machines are not waited for.
+// become ready before their machines and are removed after the machines. If one
+// of these objects failed, goesOn does not wait for the machines.
 func (f *follower) goesOn() bool {
 	var machines, others, underWay, brokenMachines, brokenOthers bool
 	for _, l := range f.lines {
@@ -191,8 +192,8 @@ func (f *follower) goesOn() bool {
 	return others
 }
 
-// waitsForMachine reports whether a followed machine that uses the object is not
-// settled: the object may wait for it.
+// waitsForMachine reports whether the object may wait for a machine. This is
+// the case if a followed machine that uses the object is not settled.
 func (f *follower) waitsForMachine(r reference) bool {
 	for _, a := range f.others[r].Attached {
 		if slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && l.verdict != asDeclared }) {
@@ -202,9 +203,10 @@ func (f *follower) waitsForMachine(r reference) bool {
 	return false
 }
 
-// checked ends the watch if no work remains; otherwise it has the watch opened
-// again. A transient error of the check does not end the wait: the watch still
-// works and reports its own errors.
+// checked returns errEnough if no work remains, which ends the watch. Otherwise
+// it returns errLookAgain, after which the watch is opened again. A transient
+// error of the check does not end the wait, because the watch still works and
+// reports its own errors.
 func (f *follower) checked(ctx context.Context) error {
 	broken := slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.verdict == failed })
 	if f.goals.check == nil || broken {
@@ -229,8 +231,9 @@ func (f *follower) checked(ctx context.Context) error {
 	return errEnough
 }
 
-// judgeMachine returns the verdict on a machine and its phase. exists says that
-// the agent has it; gone that it is to go.
+// judgeMachine returns the verdict on a machine and its phase. exists is true
+// if the agent has the machine. gone is true if the goal is the machine's
+// removal.
 func (f *follower) judgeMachine(ctx context.Context, m client.Machine, exists, gone bool) (verdict, string) {
 	if gone {
 		switch {
@@ -278,8 +281,8 @@ func (f *follower) wantsRunning(ctx context.Context, m client.Machine) bool {
 	return want
 }
 
-// broken returns an error that names the objects that failed for good, nil if
-// there are none.
+// broken returns an error that names the objects that failed for good, or nil
+// if there are none.
 func (f *follower) broken() error {
 	lines := slices.DeleteFunc(slices.Clone(f.lines), func(l progressLine) bool { return l.verdict != failed })
 	machines := slices.DeleteFunc(slices.Clone(lines), func(l progressLine) bool { return l.of.kind != spec.KindMachine })
@@ -287,7 +290,7 @@ func (f *follower) broken() error {
 	switch {
 	case len(lines) == 0:
 		return nil
-	case len(machines) < len(lines): // the cause of the machines' failures, if any failed
+	case len(machines) < len(lines): // other objects failed, which made machines fail, if any did
 		lines, noun = lines[:len(lines)-len(machines)], "object"
 	}
 	for i, l := range lines {

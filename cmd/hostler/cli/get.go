@@ -40,7 +40,7 @@ func (a *app) getCommand() *cobra.Command {
 	return cmd
 }
 
-// getArgs parses KIND NAME… and KIND/NAME….
+// getArgs parses arguments of the form KIND NAME… or KIND/NAME….
 func getArgs(args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return spec.KindMachine, nil, nil
@@ -92,8 +92,9 @@ func (a *app) get(ctx context.Context, kind string, names []string) error {
 	return nil
 }
 
-// printListing prints rows in the chosen format. Without rows, JSON and YAML
-// print an empty array, and the table a note.
+// printListing prints rows in the chosen format. If there are no rows, it
+// prints an empty array as JSON or YAML, and a note (if tellEmpty is set)
+// instead of a table.
 func (a *app) printListing(l *listing, keep []int, tellEmpty bool) error {
 	switch a.output {
 	case outJSON, outYAML:

@@ -28,9 +28,9 @@ func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 	return err
 }
 
-// watchListings calls fn with the rows of each kind, and again with the rows of
-// a kind when any of them changed.
-func watchListings(ctx context.Context, agent Agent, kinds []string, fn func(*listing) error) error {
+// watchListings calls fn with the rows of each kind, and again with all rows of
+// a kind when one of them changes.
+func watchListings(ctx context.Context, agent agent, kinds []string, fn func(*listing) error) error {
 	var asked []string
 	for _, kind := range kinds {
 		asked = append(asked, plural(kind))

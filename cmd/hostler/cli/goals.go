@@ -8,20 +8,21 @@ import (
 	"hostler/agent/spec"
 )
 
-// goals are the objects to wait for: until they are ready, or until they are
-// gone.
+// goals are the objects to wait for. The wait lasts until the objects in ready
+// are ready and the objects in gone are gone.
 type goals struct {
 	ready, gone []reference
-	// remade are objects of ready whose former ones are still being removed.
+	// remade are the objects of ready whose predecessors with the same name are
+	// still being removed.
 	remade []reference
-	// check returns the remaining work by machine. It is asked when all objects
-	// look settled: their status may belong to a generation whose steps are about
-	// to start.
+	// check returns the remaining work, keyed by machine. It is called when all
+	// objects look settled, because their status may belong to a generation whose
+	// steps are about to start.
 	check func(ctx context.Context) (map[string]string, error)
 }
 
-// all returns the objects in the order in which they are shown: the machines
-// last, by name.
+// all returns the objects in the order in which they are shown, with the
+// machines last and sorted by name.
 func (g goals) all() []reference {
 	all := slices.Concat(g.ready, g.gone)
 	slices.SortStableFunc(all, func(a, b reference) int {
@@ -49,7 +50,7 @@ func (g goals) machines() (names []string) {
 	return names
 }
 
-// referencesOf returns the references in KIND/NAMEs.
+// referencesOf parses texts of the form KIND/NAME.
 func referencesOf(objects []string) (refs []reference) {
 	for _, o := range objects {
 		kind, name, _ := strings.Cut(o, "/")
@@ -58,7 +59,7 @@ func referencesOf(objects []string) (refs []reference) {
 	return refs
 }
 
-// shownAs returns the bare name of a machine, KIND/NAME of another object.
+// shownAs returns the bare name of a machine, or KIND/NAME for another object.
 func shownAs(r reference) string {
 	if r.kind == spec.KindMachine {
 		return r.name

@@ -50,19 +50,19 @@ type outcome struct {
 }
 
 // run runs a command line against a world.
-func run(t *testing.T, agent Agent, term *fakeTerminal, env map[string]string, stdin string, args ...string) outcome {
+func run(t *testing.T, served agent, term *fakeTerminal, environ map[string]string, stdin string, args ...string) outcome {
 	t.Helper()
 	var out, messages bytes.Buffer
-	code := Run(t.Context(), Env{
+	code := execute(t.Context(), env{
 		Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &messages,
-		Getenv: func(k string) string { return env[k] },
+		Getenv: func(k string) string { return environ[k] },
 		Now:    func() time.Time { return noon },
 		Term:   term,
-		Dial: func(socket string, _ *slog.Logger) Agent {
-			if agent == nil {
+		Dial: func(socket string, _ *slog.Logger) agent {
+			if served == nil {
 				return client.New(socket)
 			}
-			return agent
+			return served
 		},
 	})
 	return outcome{code, out.String(), messages.String()}
@@ -157,7 +157,7 @@ func visible(s, dir string) string {
 // scene is the head of a golden file.
 type scene struct {
 	args  []string
-	agent Agent
+	agent agent
 	term  *fakeTerminal
 	env   map[string]string
 	exit  int

@@ -84,12 +84,12 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := stuckHost()
 	var out, messages bytes.Buffer
-	env := Env{
+	env := env{
 		Args: []string{"wait", "machine/db"}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &messages,
 		Getenv: func(string) string { return "" }, Now: time.Now, Term: &fakeTerminal{},
-		Dial: func(string, *slog.Logger) Agent { return interrupting{w, cancel} },
+		Dial: func(string, *slog.Logger) agent { return interrupting{w, cancel} },
 	}
-	if code := Run(ctx, env); code != exitInterrupted || !strings.Contains(messages.String(), "the agent continues") {
+	if code := execute(ctx, env); code != exitInterrupted || !strings.Contains(messages.String(), "the agent continues") {
 		t.Errorf("exit %d: %s", code, messages.String())
 	}
 }

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -33,14 +36,53 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) imageList() *cobra.Command {
-	return prints(&cobra.Command{
+	var available bool
+	cmd := prints(&cobra.Command{
 		Use:   "list [REFERENCE...]",
 		Short: "List images in the cache and in the hypervisors",
+		Long:  "List images in the cache and in the hypervisors. With --available, list the images that can be\nbuilt on this host, for which container types, and from which mirror.",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if available {
+				return a.availableImages(cmd.Context(), args)
+			}
 			return a.get(cmd.Context(), kindImage, args)
 		},
 	}, outTable, outWide, outJSON, outYAML, outCSV, outName)
+	cmd.Flags().BoolVar(&available, "available", false, "list the images that can be built")
+	return cmd
+}
+
+// availableImages prints the images that can be built.
+func (a *app) availableImages(ctx context.Context, names []string) error {
+	sent, err := a.agent().Get(ctx, "images/available")
+	if err != nil {
+		return err
+	}
+	l, err := listRows(kindImage, sent, availableListing)
+	if err != nil {
+		return err
+	}
+	keep, missing := l.find(names)
+	if err := a.printListing(l, keep, len(missing) == 0); err != nil || len(missing) == 0 {
+		return err
+	}
+	return l.absent(missing)
+}
+
+func availableListing(rows []client.AvailableImage) *listing {
+	tableOf := func(rows []client.AvailableImage, head ...string) *table {
+		t := &table{head: head}
+		for _, i := range rows {
+			t.add(i.Reference, strings.Join(i.Types, " "), cmp.Or(i.Problem, i.From))
+		}
+		return t
+	}
+	return newListing(kindImage, rows, func(i client.AvailableImage) string { return i.Reference },
+		func(rows []client.AvailableImage, _ time.Time, _ bool) *table {
+			return tableOf(rows, "REFERENCE", "TYPES", "FROM")
+		},
+		func(rows []client.AvailableImage) *table { return tableOf(rows, "reference", "types", "from") })
 }
 
 var digestForm = regexp.MustCompile(`^(sha256[:=])?[0-9a-f]{64}$`)
@@ -143,16 +185,14 @@ func (a *app) deleteImages(ctx context.Context, references []string) error {
 	return nil
 }
 
-// imageProgress shows a long operation on an image; end stops it.
+// imageProgress returns a function that shows the progress of a long operation
+// on an image, and a function that ends the display.
 func (a *app) imageProgress(reference string) (show func(message string, percent int), end func()) {
 	p := a.progress()
 	show = func(message string, percent int) {
 		l := progressLine{name: reference, text: message, verdict: undecided}
 		if percent >= 0 {
-			l.percent = &percent
-			if !strings.Contains(message, "%") {
-				l.text = fmt.Sprintf("%s %d %%", message, percent)
-			}
+			l.percent, l.text = &percent, withPercent(message, &percent)
 		}
 		p.update([]progressLine{l})
 	}

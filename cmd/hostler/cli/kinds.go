@@ -2,17 +2,16 @@ package cli
 
 import (
 	"slices"
-	"sort"
 	"strings"
 
 	"hostler/agent/spec"
 )
 
-// kindImage exists in the command line only: images are not objects of the
-// store.
+// kindImage exists in the command line only, because images are not objects of
+// the store.
 const kindImage = "image"
 
-// kindAttachment and kindBlockDevice are no objects of the store either: other
+// kindAttachment and kindBlockDevice are not objects of the store either. Other
 // objects and the host report them.
 const (
 	kindAttachment  = "attachment"
@@ -22,7 +21,8 @@ const (
 // kindAll stands for every kind in `get all`.
 const kindAll = "all"
 
-// kindNames lists the kinds with their words: plural, singular, short forms.
+// kindNames lists the words for each kind, which are the plural, the singular
+// and short forms.
 var kindNames = []struct {
 	kind  string
 	words []string
@@ -64,7 +64,7 @@ func plural(kind string) string {
 	return kind
 }
 
-// objectKinds are the kinds of declared objects, as they stand before a slash.
+// objectKinds are the kinds of declared objects, as in KIND/NAME.
 var objectKinds = []string{spec.KindMachine, spec.KindVolume, spec.KindFilesystem, spec.KindNetwork, spec.KindDeclaration}
 
 // reference is a parsed KIND/NAME.
@@ -74,8 +74,8 @@ func machineNamed(name string) reference { return reference{spec.KindMachine, na
 
 func (r reference) String() string { return r.kind + "/" + r.name }
 
-// parseReference parses KIND/NAME. The error about a bare name shows the right
-// form.
+// parseReference parses KIND/NAME. allowed lists the allowed kinds; none means
+// objectKinds. The error for a bare name shows the right form.
 func parseReference(s string, allowed ...string) (reference, error) {
 	word, name, ok := strings.Cut(s, "/")
 	if !ok {
@@ -168,7 +168,7 @@ func closest(word string, known []string, n int) []string {
 			found = append(found, scored{k, d})
 		}
 	}
-	sort.SliceStable(found, func(i, j int) bool { return found[i].d < found[j].d })
+	slices.SortStableFunc(found, func(a, b scored) int { return a.d - b.d })
 	var out []string
 	for i := range min(n, len(found)) {
 		out = append(out, found[i].word)
@@ -176,8 +176,8 @@ func closest(word string, known []string, n int) []string {
 	return out
 }
 
-// distance returns the edit distance of two words (insert, delete, replace, and
-// swap of neighbours).
+// distance returns the number of edits that turn a into b. An edit inserts,
+// deletes or replaces a character, or swaps two neighbours.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -18,15 +18,15 @@ type listing struct {
 	names []string
 	// notices name the hypervisors that could not be read.
 	notices []string
-	// data returns the array that JSON and YAML print, with an element per
-	// name.
+	// data returns the array to print as JSON or YAML, with an element for each
+	// index in keep.
 	data func(keep []int) any
 	view func(keep []int, now time.Time, wide bool) *table
 	csv  func(keep []int) *table
 }
 
 // list asks the agent for the rows of a kind.
-func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
+func list(ctx context.Context, agent agent, kind string) (*listing, error) {
 	switch kind {
 	case spec.KindMachine:
 		rows, err := agent.Machines(ctx)
@@ -64,7 +64,7 @@ func listSent(kind string, sent json.RawMessage) (*listing, error) {
 	return listAttachables(kind, sent)
 }
 
-// listRows parses rows of a type and makes their listing.
+// listRows parses rows of type T and calls of() to make their listing.
 func listRows[T any](kind string, sent json.RawMessage, of func([]T) *listing) (*listing, error) {
 	var rows []T
 	if err := json.Unmarshal(sent, &rows); err != nil {
@@ -93,7 +93,8 @@ func blockDeviceListing(rows []client.BlockDevice) *listing {
 	return newListing(kindBlockDevice, rows, func(d client.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 }
 
-// shortDigest is the number of hex digits of a digest that name an image.
+// shortDigest is the number of hex digits of a digest that can stand for an
+// image's name.
 const shortDigest = 12
 
 // imageName returns the reference. For an image without a reference, which only
@@ -140,7 +141,8 @@ func newListing[T any](kind string, rows []T, name func(T) string,
 	return l
 }
 
-// pick never returns nil, so that an empty list prints as [].
+// pick returns the rows with the indexes in keep. It never returns nil, so that
+// an empty list prints as [].
 func pick[T any](rows []T, keep []int) []T {
 	out := make([]T, 0, len(keep))
 	for _, i := range keep {
@@ -149,8 +151,8 @@ func pick[T any](rows []T, keep []int) []T {
 	return out
 }
 
-// find returns the indexes of the names in the given order (all indexes without
-// names), and the names that do not exist.
+// find returns the indexes of the given names, in this order, and the names
+// that do not exist. Without names, it returns all indexes.
 func (l *listing) find(names []string) (keep []int, missing []string) {
 	if len(names) == 0 {
 		for i := range l.names {

@@ -55,7 +55,7 @@ func (a *app) logs(ctx context.Context, machine string, o client.LogOptions) err
 		_, err = io.Copy(a.env.Stdout, in)
 	}
 	if o.Follow && ctx.Err() != nil {
-		return nil // an interrupt is the normal end of following
+		return nil // an interrupt is the normal end of --follow
 	}
 	return err
 }

@@ -73,8 +73,9 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 	return together(ctx, broken)
 }
 
-// restarting returns the machines whose requested restart is not done.
-func restarting(ctx context.Context, agent Agent, names []string) (map[string]string, error) {
+// restarting returns a text for each machine whose requested restart is not
+// done, keyed by machine.
+func restarting(ctx context.Context, agent agent, names []string) (map[string]string, error) {
 	todo := map[string]string{}
 	for _, name := range names {
 		o, err := agent.Show(ctx, spec.KindMachine, name)
@@ -131,7 +132,7 @@ func (a *app) retryCommand() *cobra.Command {
 	return cmd
 }
 
-// containerTypes are the types of TYPE/INSTANCE.
+// containerTypes are the types that TYPE/INSTANCE accepts.
 var containerTypes = spec.TypeNames()
 
 func (a *app) adoptCommand() *cobra.Command {

@@ -85,13 +85,13 @@ func commandSections(c *cobra.Command) string {
 	tagged(&b, "HOSTLER_SOCKET", "The agent's socket, where --socket does not name it.")
 	tagged(&b, "NO_COLOR", "When set, no colours are printed.")
 	b.WriteString(".SH FILES\n")
-	tagged(&b, DefaultSocket, "The agent's socket.")
+	tagged(&b, defaultSocket, "The agent's socket.")
 	tagged(&b, "/etc/hostler/conf.d/*.yaml", "Declarations that the agent reads by itself.")
 	tagged(&b, "/usr/share/doc/hostler", "The manual, and examples of declarations.")
 	return b.String()
 }
 
-// tagged writes an indented paragraph with a bold head.
+// tagged writes a paragraph with a bold head and indented text.
 func tagged(b *strings.Builder, head, text string) {
 	fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s\n", troff(head), troff(text))
 }
@@ -172,7 +172,7 @@ machines:
     publish: [{protocol: tcp, host-port: 8080, port: 80}]
 `
 
-// declarationPage is hostler-config(5).
+// declarationPage returns the manual page hostler-config(5).
 func declarationPage() string {
 	b := page("hostler-config", "declarations of a host's objects")
 	b.WriteString(".SH DESCRIPTION\n")
@@ -218,7 +218,7 @@ authorized-keys:
   - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI... ops@example.org
 `
 
-// configurationPage is hostler.yaml(5).
+// configurationPage returns the manual page hostler.yaml(5).
 func configurationPage() string {
 	b := page("hostler.yaml", "the host's configuration of hostlerd")
 	b.WriteString(".SH SYNOPSIS\n.I /etc/hostler/hostler.yaml\n.SH DESCRIPTION\n")

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// natural compares names with their numbers by value: node-2 before node-10.
+// natural compares names, and the numbers in names by value, e.g. node-2 before
+// node-10.
 func natural(a, b string) int {
 	whole := strings.Compare(a, b)
 	for a != "" && b != "" {
@@ -24,7 +25,7 @@ func natural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
 }
 
-// leading cuts off the first run of digits or of other characters.
+// leading splits s after its first run of digits or of other characters.
 func leading(s string) (run, rest string) {
 	n := 1
 	for n < len(s) && isDigit(s[n]) == isDigit(s[0]) {

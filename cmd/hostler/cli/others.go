@@ -9,8 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// other holds the fields that following needs of a row of a network, a volume, a
-// filesystem or a declaration.
+// other holds the fields that a follower needs from the row of a network, a
+// volume, a filesystem or a declaration.
 type other struct {
 	Name      string              `json:"name"`
 	Life      string              `json:"life"`
@@ -23,9 +23,9 @@ type other struct {
 	Attached  []client.Attachment `json:"attachments"`
 }
 
-// awaitsOperator reports that the agent's own retries are not worth waiting
-// for. A conflict counts from its second attempt on, because the other object
-// may be about to go away.
+// awaitsOperator reports whether the agent's own retries are not worth waiting
+// for. A conflict counts only from its second attempt on, because the other
+// object may be about to go away.
 func (o other) awaitsOperator() bool {
 	switch {
 	case o.Status != string(spec.StorageError):
@@ -37,7 +37,8 @@ func (o other) awaitsOperator() bool {
 }
 
 // judgeOther returns the verdict on an object that is not a machine, and its
-// phase. there says that the agent has it; gone that it is to go.
+// phase. there is true if the agent has the object. gone is true if the goal is
+// the object's removal.
 func judgeOther(o other, there, gone bool) (verdict, string) {
 	switch {
 	case !there && gone:
@@ -52,8 +53,8 @@ func judgeOther(o other, there, gone bool) (verdict, string) {
 	return undecided, o.phase()
 }
 
-// verdict decides whether the object is as declared. An observed status of this
-// generation is final or an error.
+// verdict decides whether the object is as declared. It is if its status
+// belongs to this generation, is not an error, and no retry is due.
 func (o other) verdict() verdict {
 	stuck := o.Status == string(spec.StorageError)
 	for _, a := range o.Attached {
@@ -76,7 +77,7 @@ func (o other) phase() string {
 	}
 	text := o.Status
 	if text == "" {
-		text = "still declared" // a declaration
+		text = "still declared" // only a declaration has no status
 	}
 	if o.Message != "" {
 		text += ": " + o.Message

@@ -23,7 +23,7 @@ const outputs = "outputs"
 
 var allOutputs = []string{outTable, outWide, outJSON, outYAML, outCSV, outName}
 
-// prints declares the formats of a command.
+// prints declares the output formats of a command and returns the command.
 func prints(cmd *cobra.Command, formats ...string) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -32,8 +32,8 @@ func prints(cmd *cobra.Command, formats ...string) *cobra.Command {
 	return cmd
 }
 
-// checkOutput refuses a format that the command does not have, and sets the
-// default.
+// checkOutput refuses a format that the command does not have. If no format is
+// given, it sets the command's default.
 func (a *app) checkOutput(cmd *cobra.Command) error {
 	formats := strings.Fields(cmd.Annotations[outputs])
 	switch {
@@ -60,8 +60,8 @@ func (a *app) document(v any) error {
 	return writeJSON(a.env.Stdout, v)
 }
 
-// rows prints a table in the chosen tabular format. Only wide and csv show the
-// columns from wide on.
+// rows prints a table as CSV or as aligned columns. With -o table on a
+// terminal, it shortens rows to the terminal's width.
 func (a *app) rows(t *table) error {
 	if a.output == outCSV {
 		return t.writeCSV(a.env.Stdout)

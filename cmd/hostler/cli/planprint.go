@@ -48,8 +48,8 @@ func mark(s client.Step) string {
 	}
 }
 
-// printPlan prints a line per step, with its changed fields below, and a
-// summary.
+// printPlan prints a line per step, with the step's changed fields below, and a
+// summary. If head is set, it prints headings too.
 func printPlan(w io.Writer, p client.Plan, c colours, head bool) {
 	steps := changes(p)
 	if len(steps) > 0 {
@@ -110,7 +110,7 @@ func orNone(s string) string {
 	return line(s)
 }
 
-// summary counts steps: "2 to create, 1 to change, 1 to remove, 1 held".
+// summary counts steps, e.g. "2 to create, 1 to change, 1 to remove, 1 held".
 func summary(steps []client.Step) string {
 	n := map[string]int{}
 	for _, s := range steps {

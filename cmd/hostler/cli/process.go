@@ -17,7 +17,7 @@ func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	return Run(ctx, Env{
+	return execute(ctx, env{
 		Args:   os.Args[1:],
 		Stdin:  os.Stdin,
 		Stdout: os.Stdout,
@@ -25,7 +25,7 @@ func Main() int {
 		Getenv: os.Getenv,
 		Now:    time.Now,
 		Term:   processTerminal{},
-		Dial: func(socket string, log *slog.Logger) Agent {
+		Dial: func(socket string, log *slog.Logger) agent {
 			log.Debug("the agent is queried on its socket", "socket", socket)
 			return client.New(socket)
 		},

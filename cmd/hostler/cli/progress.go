@@ -11,7 +11,7 @@ import (
 
 // progressLine is the progress of a machine or another followed object.
 type progressLine struct {
-	// name is shown; of is the followed object.
+	// name is the text that is shown for the object. of is the object.
 	name    string
 	of      reference
 	text    string
@@ -19,17 +19,17 @@ type progressLine struct {
 	percent *int
 }
 
-// progress shows the progress of several machines.
+// progress shows the progress of several objects.
 type progress interface {
 	update(lines []progressLine)
 	note(text string)
-	// tick keeps the elapsed time moving; the returned function stops it.
+	// tick updates the shown time every second, until the caller calls stop.
 	tick(ctx context.Context) (stop func())
 	end()
 }
 
-// progress returns lines that update themselves on a terminal, plain lines
-// elsewhere, and no output with -q. The lines go to standard error, so that
+// progress returns liveLines on a terminal and plainLines elsewhere. With -q it
+// returns a progress without output. The lines go to standard error, so that
 // standard output can be piped.
 func (a *app) progress() progress {
 	switch {
@@ -48,8 +48,8 @@ func (silence) note(string)                 {}
 func (silence) tick(context.Context) func() { return func() {} }
 func (silence) end()                        {}
 
-// plainLines prints a line for each change, with the elapsed time. Percentages
-// count as a change in steps of ten.
+// plainLines prints a line for each change, with the elapsed time. A percentage
+// counts as a change only in steps of ten.
 type plainLines struct {
 	w       io.Writer
 	now     func() time.Time
@@ -85,7 +85,7 @@ func dropDigits(r rune) rune {
 	return r
 }
 
-// liveLines keeps a line per machine at the bottom of a terminal and rewrites
+// liveLines keeps a line per object at the bottom of a terminal and rewrites
 // these lines in place.
 type liveLines struct {
 	w       io.Writer
@@ -136,7 +136,7 @@ func (p *liveLines) tick(ctx context.Context) func() {
 	return func() { cancel(); <-done }
 }
 
-// end prints all lines a last time, even if they do not fit the terminal.
+// end prints all lines a last time if they did not fit the terminal.
 func (p *liveLines) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +146,8 @@ func (p *liveLines) end() {
 	}
 }
 
-// draw rewrites the lines. If the terminal is too low for all, machines in
-// progress come first.
+// draw rewrites the lines. If the terminal is too low for all lines, it draws
+// the most important lines; see chosen().
 func (p *liveLines) draw() {
 	wide, high := p.size()
 	if wide < 20 {
@@ -199,8 +199,8 @@ func (p *liveLines) draw() {
 	_, _ = io.WriteString(p.w, b.String())
 }
 
-// chosen returns the n most important lines: failed, then in progress, then
-// done, each in their order.
+// chosen returns the n most important lines. Failed objects come first, then
+// objects in progress, then objects that are done.
 func chosen(lines []progressLine, n int) []progressLine {
 	var out []progressLine
 	for _, v := range []verdict{failed, undecided, asDeclared} {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -28,7 +29,8 @@ func (a *app) internalCommand() *cobra.Command {
 	return cmd
 }
 
-// documented leaves out cobra's own additions.
+// documented prepares the commands for documentation, without the line that
+// cobra generates with the date.
 func documented(root *cobra.Command) *cobra.Command {
 	root.DisableAutoGenTag = true
 	root.InitDefaultHelpFlag()
@@ -75,10 +77,7 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 		return
 	}
 	fmt.Fprintf(b, "\n### %s\n\n    %s\n\n", c.CommandPath(), c.UseLine())
-	text := c.Long
-	if text == "" {
-		text = c.Short + "."
-	}
+	text := cmp.Or(c.Long, c.Short+".")
 	b.WriteString(text + "\n")
 	if formats := strings.Fields(c.Annotations[outputs]); len(formats) > 0 {
 		fmt.Fprintf(b, "\nPrints as %s.\n", strings.Join(formats, ", "))

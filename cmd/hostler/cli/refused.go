@@ -14,15 +14,15 @@ import (
 // the same short answer.
 const who = "members of the group hostler may look, members of hostler-admin may change and see consoles"
 
-// refused reports that the agent denied permission. A socket that cannot be
-// opened does not count: its error has a remedy already.
+// refused reports whether the agent denied permission. A socket that cannot be
+// opened does not count, because its error already contains a remedy.
 func refused(err error) bool {
 	return fault.Is(err, fault.Forbidden) && !errors.Is(err, fs.ErrPermission)
 }
 
 // near replaces a NotFound error of the agent by an error that suggests similar
 // names.
-func near(ctx context.Context, agent Agent, r reference, err error) error {
+func near(ctx context.Context, agent agent, r reference, err error) error {
 	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
@@ -35,7 +35,8 @@ func near(ctx context.Context, agent Agent, r reference, err error) error {
 	return f
 }
 
-// together joins several failures; it is nil without any.
+// together joins several errors into one failure. It returns nil if there are
+// no errors.
 func together(ctx context.Context, errs []error) error {
 	if len(errs) == 0 {
 		return nil

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"regexp"
+	"time"
 
 	"hostler/agent/client"
 )
@@ -13,19 +13,28 @@ type repeats struct {
 	times int
 }
 
-// text returns the message, with the number of repetitions.
+// text returns the event's message, with its next retry and the number of
+// repetitions.
 func (r repeats) text() string {
 	if r.times == 1 {
-		return r.Message
+		return eventText(r.Event)
 	}
-	return fmt.Sprintf("%s (%d times)", r.Message, r.times)
+	return fmt.Sprintf("%s (%d times)", eventText(r.Event), r.times)
 }
 
-// attempt matches the part of a message that counts retries.
-var attempt = regexp.MustCompile(`; retry [0-9]+ of [0-9]+ in [^ ]+$`)
+// eventText returns an event's message, with the retry that follows.
+func eventText(e client.Event) string {
+	switch {
+	case e.Attempt == 0:
+		return e.Message
+	case e.NextRetry == nil:
+		return fmt.Sprintf("%s; retry %d of %d", e.Message, e.Attempt, e.Limit)
+	}
+	return fmt.Sprintf("%s; retry %d of %d in %s", e.Message, e.Attempt, e.Limit, short(e.NextRetry.Sub(e.Time).Round(time.Second)))
+}
 
-// collapse joins consecutive equal events about an object; the count of retries
-// may differ.
+// collapse joins consecutive equal events about an object. The retries of equal
+// events may differ.
 func collapse(events []client.Event) []repeats {
 	var all []repeats
 	last := map[string]int{} // by object
@@ -41,6 +50,5 @@ func collapse(events []client.Event) []repeats {
 }
 
 func same(a, b client.Event) bool {
-	return a.Level != "info" && a.Level == b.Level && a.Reason == b.Reason &&
-		attempt.ReplaceAllString(a.Message, "") == attempt.ReplaceAllString(b.Message, "")
+	return a.Level != "info" && a.Level == b.Level && a.Reason == b.Reason && a.Message == b.Message
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"hostler/agent/client"
 )
@@ -11,7 +12,12 @@ import (
 func TestRepeatedEventsAreOne(t *testing.T) {
 	var events []client.Event
 	for i := range 9 {
-		events = append(events, client.Event{Seq: int64(i), Object: "machine/web", Level: "warning", Reason: "Failed", Message: fmt.Sprintf("create: no mirror; retry %d of 10 in 10s", i+1)},
+		at := time.Date(2020, 1, 2, 3, 4, i, 0, time.UTC)
+		next := at.Add(10*time.Second + time.Millisecond)
+		events = append(events, client.Event{
+			Seq: int64(i), Time: at, Object: "machine/web", Level: "warning", Reason: "Failed", Message: "create: no mirror",
+			Attempt: i + 1, Limit: 10, NextRetry: &next,
+		},
 			client.Event{Object: "machine/db", Level: "info", Reason: "Started", Message: fmt.Sprint(i)})
 	}
 	got := collapse(events)

@@ -45,7 +45,7 @@ func machineRow(m client.Machine, now time.Time, wide bool) []string {
 	}
 	row := []string{m.Name, string(m.Type), string(m.Status), address, m.Image, age(now, m.Created)}
 	if wide {
-		cpus, memory := "-", "-" // without a limit, or before the instance exists
+		cpus, memory := "-", "-" // "-" means no limit or no instance yet
 		if h := m.Hardware; h != nil && h.CPUs > 0 {
 			cpus = strconv.Itoa(h.CPUs)
 		}
@@ -54,11 +54,16 @@ func machineRow(m client.Machine, now time.Time, wide bool) []string {
 		}
 		row = append(row, cpus, memory, m.Declaration, strconv.Itoa(m.Attempts), until(now, m.NextRetry))
 	}
-	message := m.Message
-	if m.Percent != nil && !strings.Contains(message, "%") {
-		message = strings.TrimSpace(message + " " + strconv.Itoa(*m.Percent) + " %")
+	return append(row, withPercent(m.Message, m.Percent))
+}
+
+// withPercent appends an operation's percentage to text, if the percentage is
+// known.
+func withPercent(text string, percent *int) string {
+	if percent == nil {
+		return text
 	}
-	return append(row, message)
+	return strings.TrimSpace(text + " " + strconv.Itoa(*percent) + " %")
 }
 
 func machineTable(rows []client.Machine, now time.Time, wide bool) *table {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -149,10 +150,7 @@ func (s sheet) machine(o client.Object) {
 	}
 
 	s.title("Status")
-	state := string(st.State)
-	if state == "" {
-		state = string(spec.MachinePending)
-	}
+	state := cmp.Or(string(st.State), string(spec.MachinePending))
 	fmt.Fprintf(s.w, "  %s %s\n", pad("State:", 13), s.colours.word(line(state)))
 	s.sub("Message", st.Message)
 	if st.Percent != nil {
@@ -240,7 +238,7 @@ func (s sheet) conditions(conditions []spec.Condition) {
 	_ = t.write(s.w, 0, nil)
 }
 
-// yamlSection prints a part of the object as YAML, indented.
+// yamlSection prints a part of the object as indented YAML below a title.
 func (s sheet) yamlSection(name string, raw json.RawMessage) {
 	if len(raw) == 0 || slices.Contains([]string{"null", "{}"}, string(raw)) {
 		return

@@ -12,8 +12,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// parseShown parses the argument of show: an object, a container type or an
-// image.
+// parseShown parses the argument of show, which is an object, a container type
+// or an image.
 func parseShown(s string) (reference, error) {
 	word, name, _ := strings.Cut(s, "/")
 	if word == spec.KindContainerType && name != "" {
@@ -29,8 +29,8 @@ func parseShown(s string) (reference, error) {
 	return parseReference(s, slices.Concat(objectKinds, []string{kindImage, spec.KindContainerType})...)
 }
 
-// neverNeeded is the object of a container type that no machine has been
-// declared with.
+// neverNeeded returns the object for a container type of which no machine has
+// been declared yet.
 func neverNeeded(name string) client.Object {
 	return client.Object{
 		Kind: spec.KindContainerType, Name: name, Spec: spec.Encode(spec.TypeRecord{}), Events: []client.Event{},
@@ -60,12 +60,11 @@ func (s sheet) containerType(o client.Object) {
 type shownImage struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Images are the rows of the reference, one for each store that keeps the
-	// image.
+	// Images are the image's rows, one for each store that keeps the image.
 	Images []client.Image `json:"images"`
 }
 
-// showImage prints an image from every store that keeps it. The name is its
+// showImage prints an image from every store that keeps it. name is the image's
 // reference or the beginning of its digest.
 func (a *app) showImage(ctx context.Context, name string) error {
 	rows, notices, err := a.agent().Images(ctx)

@@ -89,6 +89,10 @@ func smallHost() *standIn {
 			Name: "site", Source: "apply", Objects: []string{"machine/db", "machine/spare", "machine/web"},
 			Created: *before(3 * time.Hour), Updated: *before(5 * time.Minute), Generation: 2,
 		}},
+		rows: map[string]string{"images/available": `[
+			{"reference": "debian/13", "types": ["kvm", "lxd"], "from": "http://mirror.test/debian"},
+			{"reference": "ubuntu/26.04", "types": ["lxd"], "from": "", "problem": "/etc/apt has no Ubuntu mirror; set apt.ubuntu-mirror in hostler's configuration"}
+		]`},
 		images: []client.Image{{
 			Reference: "debian/12", Digest: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 			Format: "squashfs", Size: 92 << 20, Created: *before(49 * time.Hour), UsedBy: []string{"web"}, Where: "cache",
@@ -142,6 +146,7 @@ func smallStatus() client.Status {
 		Workers:  []client.Worker{{Name: "provisioner-lxd", State: "running", Since: *before(26 * time.Hour), Passes: 812}},
 		Machines: map[string]int{"running": 1, "error": 1, "stopped": 1},
 		Unknown:  []client.UnknownInstance{{Type: "lxd", Name: "old", UID: "uid-old"}},
+		Moved:    []client.MovedInstance{{Type: "incus", Name: "web", UID: "uid-web", MadeAs: "lxd"}},
 		UnknownStorage: []client.UnknownStorage{
 			{Kind: "volume", Name: "data", Provider: "loop", Size: 1 << 30, Path: "/var/lib/hostler/volumes/data.img", UID: "uid-data"},
 			{Kind: "filesystem", Name: "www", Provider: "managed", UID: "uid-data"},
@@ -304,7 +309,7 @@ func toollessHost() *standIn {
 func misspeltHost() *standIn {
 	return &standIn{plan: client.Plan{
 		Steps:    []client.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
-		Warnings: []string{`machine/web: no image "debain/12" on this host (cache, LXD aliases), and hostler can build only debian/12; did you mean debian/12?`},
+		Warnings: []string{`machine/web: no image "debain/12" on this host (cache, aliases of the hypervisor), and hostler can build only debian/12; did you mean debian/12?`},
 		Machines: []string{"web"},
 	}}
 }

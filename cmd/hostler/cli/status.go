@@ -43,18 +43,20 @@ func (a *app) status(ctx context.Context) error {
 	s.workers(st.Workers)
 	s.types(st.Types)
 	s.unknown(st.Unknown)
+	s.moved(st.Moved)
 	s.unknownStorage(st.UnknownStorage)
 	s.locks(st.Locks)
 	s.disk(st.Disk)
 	return nil
 }
 
-// fullStatus replaces nil lists by empty lists, so that JSON has no null for
-// them.
+// fullStatus replaces nil lists by empty lists, so that JSON shows [] instead
+// of null.
 func fullStatus(st client.Status) client.Status {
 	st.Types = pick(st.Types, every(len(st.Types)))
 	st.Workers = pick(st.Workers, every(len(st.Workers)))
 	st.Unknown = pick(st.Unknown, every(len(st.Unknown)))
+	st.Moved = pick(st.Moved, every(len(st.Moved)))
 	st.UnknownStorage = pick(st.UnknownStorage, every(len(st.UnknownStorage)))
 	st.Locks = pick(st.Locks, every(len(st.Locks)))
 	st.Disk = pick(st.Disk, every(len(st.Disk)))
@@ -66,7 +68,8 @@ func fullStatus(st client.Status) client.Status {
 	return st
 }
 
-// drift names the first few machines that differ from their declaration.
+// drift returns a text that counts the machines that differ from their
+// declarations and names the first few.
 func drift(names []string) string {
 	const most = 8
 	switch n := len(names); {
@@ -81,8 +84,9 @@ func drift(names []string) string {
 	}
 }
 
-// machineCounts returns e.g. "12 (1 error, 1 pending, 10 running)": errors and
-// unknown machines first, then the others in the order of a machine's life.
+// machineCounts returns e.g. "12 (1 error, 1 pending, 10 running)". Errors and
+// unknown machines come first, then the other states in the order of a
+// machine's life.
 func machineCounts(by map[string]int) string {
 	order := []string{
 		string(spec.MachineError), string(spec.MachineUnknown), string(spec.MachinePending),
@@ -134,7 +138,7 @@ func (s sheet) workers(workers []client.Worker) {
 		switch {
 		case w.State == "running" || w.State == "elsewhere":
 			running++
-		case w.State != "stopped" || w.Message != "": // did not just stop
+		case w.State != "stopped" || w.Message != "": // leaves out a worker that stopped without a message
 			look = append(look, w)
 		}
 	}
@@ -158,6 +162,18 @@ func (s sheet) unknown(instances []client.UnknownInstance) {
 	t := &table{head: []string{"  TYPE", "INSTANCE", "UID"}}
 	for _, u := range instances {
 		t.add("  "+u.Type, u.Name, u.UID)
+	}
+	_ = t.write(s.w, 0, nil)
+}
+
+func (s sheet) moved(instances []client.MovedInstance) {
+	if len(instances) == 0 {
+		return
+	}
+	s.title("Moved instances (made for another container type and never deleted; see `hostler doctor`)")
+	t := &table{head: []string{"  TYPE", "INSTANCE", "MADE-AS", "UID"}}
+	for _, m := range instances {
+		t.add("  "+m.Type, m.Name, m.MadeAs, m.UID)
 	}
 	_ = t.write(s.w, 0, nil)
 }
@@ -198,7 +214,8 @@ func (s sheet) disk(disks []client.Disk) {
 	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED", "PROMISED"}}
 	for _, d := range disks {
 		used := "-"
-		// Like df: relative to the blocks that users may have, rounded up.
+		// As df does, compute the share of the blocks that users can have, rounded
+		// up.
 		if whole := d.Used + d.Free; whole > 0 {
 			used = fmt.Sprintf("%d %%", (d.Used*100+whole-1)/whole)
 		}

@@ -11,8 +11,8 @@ import (
 type table struct {
 	head []string
 	rows [][]string
-	// widths are the minimum widths of the columns; write stores the used
-	// widths.
+	// widths are the minimum widths of the columns. write() stores the widths
+	// that it used.
 	widths []int
 	// bare omits the headings.
 	bare bool
@@ -20,8 +20,9 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints aligned columns. With a limit (columns of the terminal; 0: no
-// limit) it shortens the last column to keep each row on a single line.
+// write prints aligned columns. limit is the width of the terminal; 0 means no
+// limit. With a limit, write shortens the last column to keep each row on a
+// single line.
 func (t *table) write(w io.Writer, limit int, paint func(column, cell string) string) error {
 	var rows [][]string
 	if !t.bare {
@@ -62,7 +63,7 @@ func (t *table) write(w io.Writer, limit int, paint func(column, cell string) st
 	return err
 }
 
-// printable escapes a row and shows an empty cell as a dash.
+// printable escapes the cells of a row and replaces an empty cell by a dash.
 func printable(row []string) []string {
 	out := make([]string, len(row))
 	for i, c := range row {
@@ -74,8 +75,8 @@ func printable(row []string) []string {
 	return out
 }
 
-// writeCSV prints the same columns as RFC 4180 text. Control characters stay
-// escaped; an empty cell is empty.
+// writeCSV prints the same columns as RFC 4180 text. Control characters are
+// escaped. An empty cell stays empty.
 func (t *table) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	if err := c.Write(t.head); err != nil {

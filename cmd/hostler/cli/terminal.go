@@ -11,25 +11,26 @@ import (
 	"hostler/agent/client/frames"
 )
 
-// Terminal holds the terminal operations that the commands use.
-type Terminal interface {
+// terminal holds the terminal operations that the commands use.
+type terminal interface {
 	// Input, Output and Messages report whether standard input, output and
 	// error are terminals.
 	Input() bool
 	Output() bool
 	Messages() bool
-	// Size returns the terminal's width and height in characters, 0 without a
+	// Size returns the terminal's width and height in characters, or 0 without a
 	// terminal.
 	Size() (width, height int)
 	attached
 }
 
-// attached is the part for commands that connect the terminal to a guest.
+// attached holds the operations for commands that connect the terminal to a
+// guest.
 type attached interface {
-	// Raw passes every key on; restore undoes that. Without a terminal both do
-	// nothing.
+	// Raw switches the terminal to raw mode, in which it passes every key on.
+	// restore ends this mode. Without a terminal, both do nothing.
 	Raw() (restore func(), err error)
-	// Resized sends the present size, and then each new size until ctx ends.
+	// Resized sends the present size, and then each new size, until ctx ends.
 	Resized(ctx context.Context) <-chan frames.WindowSize
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // clean makes text from a guest safe to print. It escapes control characters,
-// invalid bytes and the marks that reorder displayed text. Newlines and tabs
-// stay only in multi-line text.
+// invalid bytes and the marks that reorder displayed text. It keeps newlines
+// and tabs if multiline is set.
 func clean(s string, multiline bool) string {
 	if isPlain(s) {
 		return s
@@ -54,9 +54,10 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hidden reports runes that change a terminal's display without being visible:
-// controls, format characters (bidirectional overrides among them) and line
-// separators. The joiners that scripts and emoji need are not hidden.
+// hidden reports whether a rune changes a terminal's display without being
+// visible. Such runes are controls, format characters (e.g. bidirectional
+// overrides) and line separators. The joiners that scripts and emoji need are
+// not hidden.
 func hidden(r rune) bool {
 	if r == '\u200c' || r == '\u200d' {
 		return false
@@ -88,7 +89,8 @@ func runeCells(r rune) int {
 	}
 }
 
-// cut shortens s to at most limit columns and marks the cut with ….
+// cut shortens s to at most limit columns, and ends the shortened text with
+// "…".
 func cut(s string, limit int) string {
 	if limit < 1 || cells(s) <= limit {
 		return s
@@ -104,7 +106,7 @@ func cut(s string, limit int) string {
 	return s
 }
 
-// pad fills s with spaces to columns.
+// pad appends spaces to s up to the given number of columns.
 func pad(s string, columns int) string {
 	if n := columns - cells(s); n > 0 {
 		return s + strings.Repeat(" ", n)
@@ -112,7 +114,7 @@ func pad(s string, columns int) string {
 	return s
 }
 
-// count writes a number with its noun, e.g. "1 machine", "2 machines".
+// count returns a number with its noun, e.g. "1 machine" or "2 machines".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -120,7 +122,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// size writes bytes in binary units, e.g. 512MiB, 1.5GiB.
+// size formats a number of bytes in binary units, e.g. 512MiB or 1.5GiB.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, u := float64(n), 0

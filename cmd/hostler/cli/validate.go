@@ -47,7 +47,8 @@ func (a *app) validateCommand() *cobra.Command {
 }
 
 // checkDocuments checks the text of all documents together and returns the
-// declarations in the same order. The error lists all mistakes.
+// declarations in the same order. The error lists the mistakes of all
+// documents.
 func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, error) {
 	all, lines, wrong := readAlone(docs)
 	r := documents.Request{Wanted: map[string]documents.Document{}}
@@ -75,8 +76,8 @@ func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, 
 	return all, nil
 }
 
-// readAlone reads each document by itself. An unreadable document gives an
-// empty declaration.
+// readAlone parses each document by itself. For a document that it cannot
+// parse, it returns an empty declaration and an error text in wrong.
 func readAlone(docs []client.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
 	for _, d := range docs {
 		decl, at, err := spec.ParseAlone(d.Name, []byte(d.Content))
@@ -88,9 +89,9 @@ func readAlone(docs []client.Document) (all []spec.Declaration, lines []map[stri
 	return all, lines, wrong
 }
 
-// unanswered returns the mistakes in the documents if no agent could report
-// them; the error of the connection becomes the hint. Other errors keep their
-// text.
+// unanswered explains an error of a request. If no agent could be reached and
+// the documents have mistakes, it returns the mistakes, with the error of the
+// connection as the hint. Other errors keep their text.
 func (a *app) unanswered(ctx context.Context, req client.ApplyRequest, from places, err error) error {
 	if ctx.Err() != nil || !errors.Is(err, client.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
 		return from.name(err)

@@ -1,14 +1,14 @@
 package cli
 
 import (
-	"fmt"
+	"cmp"
 	"strings"
 
 	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
-// verdict is the progress of a followed machine.
+// verdict is the progress of a followed object.
 type verdict int
 
 const (
@@ -18,8 +18,8 @@ const (
 )
 
 // judge decides whether a machine is as declared. wantRunning is the declared
-// state, or the state requested with start or stop. A status of an older
-// generation decides nothing.
+// state, or the state requested with start or stop. If the status belongs to an
+// older generation, the verdict is undecided.
 func judge(m client.Machine, wantRunning bool) verdict {
 	if !m.Observed {
 		return undecided
@@ -42,8 +42,8 @@ func judge(m client.Machine, wantRunning bool) verdict {
 	return undecided
 }
 
-// ready is false only if a condition says so: instances of images without
-// cloud-init are ready without a condition.
+// ready returns the status of the Ready condition, or true if there is none.
+// Instances of images without cloud-init have no such condition.
 func ready(conditions []spec.Condition) bool {
 	for _, c := range conditions {
 		if c.Type == "Ready" {
@@ -53,11 +53,12 @@ func ready(conditions []spec.Condition) bool {
 	return true
 }
 
-// notLooked is shown for a status of an earlier declaration.
+// notLooked is the text that is shown if the status belongs to an earlier
+// declaration.
 const notLooked = "waiting for the agent to look at the new declaration"
 
-// phase describes the current operation of a machine, or the object it waits
-// for, in a few words.
+// phase describes in a few words the current operation of a machine, or the
+// object that the machine waits for.
 func phase(m client.Machine) string {
 	word := string(m.Status)
 	switch {
@@ -68,14 +69,8 @@ func phase(m client.Machine) string {
 			return word + " " + strings.Join(m.Addresses, " ")
 		}
 		return word
-	case m.Message != "" && m.Percent != nil && !strings.Contains(m.Message, "%"):
-		return fmt.Sprintf("%s %d %%", m.Message, *m.Percent)
-	case m.Message != "" && m.Status == spec.MachineError:
+	case m.Message != "" && m.Status == spec.MachineError && m.Percent == nil:
 		return word + ": " + m.Message
-	case m.Message != "":
-		return m.Message
-	case m.Percent != nil:
-		return fmt.Sprintf("%s %d %%", word, *m.Percent)
 	}
-	return word
+	return withPercent(cmp.Or(m.Message, word), m.Percent)
 }

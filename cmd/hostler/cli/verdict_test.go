@@ -64,15 +64,15 @@ func TestJudgeOfRemovals(t *testing.T) {
 
 func TestPhase(t *testing.T) {
 	for want, m := range map[string]client.Machine{
-		"pending":                      machine("a", spec.MachinePending, ""),
-		"running 10.1.2.3":             running("a", "10.1.2.3"),
-		"running":                      machine("a", spec.MachineRunning, ""),
-		"fetching debian/12 43 %":      at(machine("a", spec.MachineProvisioning, "fetching debian/12"), 43),
-		"fetching 43 % of debian/12":   at(machine("a", spec.MachineProvisioning, "fetching 43 % of debian/12"), 43),
-		"provisioning 7 %":             at(machine("a", spec.MachineProvisioning, ""), 7),
-		"error: cannot start: refused": machine("a", spec.MachineError, "cannot start: refused"),
-		notLooked:                      {Name: "a", Status: spec.MachineError, Message: "no image debain/12"},
-		"waiting for cloud-init":       machine("a", spec.MachineProvisioning, "waiting for cloud-init"),
+		"pending":                          machine("a", spec.MachinePending, ""),
+		"running 10.1.2.3":                 running("a", "10.1.2.3"),
+		"running":                          machine("a", spec.MachineRunning, ""),
+		"fetching debian/12 43 %":          at(machine("a", spec.MachineProvisioning, "fetching debian/12"), 43),
+		"downloading https://m/a%20b 43 %": at(machine("a", spec.MachineProvisioning, "downloading https://m/a%20b"), 43),
+		"provisioning 7 %":                 at(machine("a", spec.MachineProvisioning, ""), 7),
+		"error: cannot start: refused":     machine("a", spec.MachineError, "cannot start: refused"),
+		notLooked:                          {Name: "a", Status: spec.MachineError, Message: "no image debain/12"},
+		"waiting for cloud-init":           machine("a", spec.MachineProvisioning, "waiting for cloud-init"),
 	} {
 		if got := phase(m); got != want {
 			t.Errorf("got %q, want %q", got, want)

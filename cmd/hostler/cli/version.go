@@ -11,7 +11,7 @@ import (
 	"hostler/internal/version"
 )
 
-// versions is the output of `hostler version -o json`. Agent is null when no
+// versions is the output of `hostler version -o json`. Agent is null if no
 // agent answers.
 type versions struct {
 	Client string          `json:"client"`

@@ -1,5 +1,5 @@
-// Package imagestest keeps images that hostler built in one test for the later
-// tests of the same clone.
+// Package imagestest keeps images that hostler built in one test, so that later
+// tests of the same repository can use them.
 package imagestest
 
 import (
@@ -16,8 +16,9 @@ import (
 )
 
 // Use copies the kept images into dir, the folder of an image cache that is not
-// opened yet. The returned function keeps the images of dir if none were kept.
-// A change to the image builder makes the kept images useless.
+// opened yet. If there were no kept images, the returned function keeps the
+// images of dir. Kept images are no longer used after a change of the image
+// builder.
 func Use(t testing.TB, dir string) (keep func()) {
 	t.Helper()
 	kept := folder(t)
@@ -31,23 +32,25 @@ func Use(t testing.TB, dir string) (keep func()) {
 	return func() {}
 }
 
-// Keep keeps the images of dir, the folder of an image cache, unless images are
-// kept already.
+// Keep keeps the images of dir, the folder of an image cache, unless there are
+// kept images already.
 func Keep(t testing.TB, dir string) {
 	t.Helper()
 	kept := folder(t)
 	if _, err := os.Stat(kept); err == nil {
 		return
 	}
-	// The rename comes last: a folder of that name is complete.
+	// The folder gets its final name last, so that a folder of that name is
+	// complete.
 	command(t, "/bin/rm", "-rf", kept+".new")
 	command(t, "/bin/mkdir", "-p", filepath.Dir(kept))
 	command(t, "/bin/cp", "-a", dir, kept+".new")
+	command(t, "/bin/rm", "-rf", kept+".new/debs")
 	command(t, "/bin/mv", "-T", kept+".new", kept)
 }
 
-// folder returns the place of the kept images, which depends on the sources of
-// the image builder.
+// folder returns the path of the kept images, which depends on the source code
+// of the image builder.
 func folder(t testing.TB) string {
 	t.Helper()
 	root, err := os.Getwd()

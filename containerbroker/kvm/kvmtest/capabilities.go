@@ -8,17 +8,19 @@ import (
 	"hostler/internal/atomicfile"
 )
 
-// libvirt notes in files which abilities a QEMU has: asking QEMU takes seconds,
-// at each start of a private libvirt without these files. libvirt itself checks
-// that they are of the QEMU at hand. The clone keeps them for later servers.
+// libvirt records in files which abilities a QEMU has. Without these files,
+// every private libvirt would ask QEMU again, which takes seconds. So the
+// repository's folder .cache keeps them for later servers. libvirt itself
+// checks that the files belong to the installed QEMU.
 
-// useCapabilities gives the server the files that the clone keeps.
+// useCapabilities copies the kept files to the server.
 func (s *Server) useCapabilities() {
 	s.t.Helper()
 	s.writeCapabilities(s.capabilities(), read(s.keptCapabilities()))
 }
 
-// keepCapabilities keeps the server's files, if they are others.
+// keepCapabilities replaces the kept files by the server's files if they
+// differ.
 func (s *Server) keepCapabilities() {
 	s.t.Helper()
 	now, kept := read(s.capabilities()), read(s.keptCapabilities())
@@ -45,7 +47,7 @@ func (s *Server) writeCapabilities(dir string, files map[string]string) {
 	}
 }
 
-// read returns the files of a folder by name.
+// read maps the names of the XML files in a folder to their contents.
 func read(dir string) map[string]string {
 	files := map[string]string{}
 	found, _ := filepath.Glob(filepath.Join(dir, "*.xml"))

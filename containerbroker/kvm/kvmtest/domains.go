@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// State returns a domain's state in virsh's words, "" if there is no such
-// domain.
+// State returns a domain's state in virsh's words, e.g. "shut off", or "" if
+// the domain does not exist.
 func (s *Server) State(name string) string {
 	out, err := s.virsh("domstate", name)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) Names() []string {
 	return strings.Fields(s.Virsh("list", "--all", "--name"))
 }
 
-// Files returns the names of the files in the pool's folder, without images.
+// Files returns the names of the files in the pool's folder, except images.
 func (s *Server) Files() (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.PoolDir)
@@ -38,7 +38,8 @@ func (s *Server) Files() (names []string) {
 	return names
 }
 
-// Guest returns the process of a running guest.
+// Guest returns the process id of a running guest. It fails the test if the
+// guest does not run.
 func (s *Server) Guest(name string) int {
 	s.t.Helper()
 	pid := s.Process(name)
@@ -48,7 +49,7 @@ func (s *Server) Guest(name string) int {
 	return pid
 }
 
-// Process returns the process id of a guest, 0 if it does not run.
+// Process returns the process id of a guest, or 0 if the guest does not run.
 func (s *Server) Process(name string) int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Runtime, name+".pid"))

@@ -11,8 +11,9 @@ import (
 	"hostler/internal/hosttest"
 )
 
-// keepDevice restores the owner and mode of /dev/kvm when the test ends. If no
-// udev runs, setting up the host gives the device to QEMU's group.
+// keepDevice restores the owner and mode of /dev/kvm when the test ends,
+// because the initialiser gives the device to QEMU's group if udev does not
+// run.
 func keepDevice(t testing.TB) {
 	t.Helper()
 	const device = "/dev/kvm"
@@ -29,8 +30,9 @@ func keepDevice(t testing.TB) {
 	})
 }
 
-// keepFolders makes libvirt's folders where they are missing. They are removed
-// with the last server: other servers mount theirs over them.
+// keepFolders makes those of libvirt's folders that are missing. It removes
+// them only when the last server ends, because every server mounts its own
+// folders over them.
 func keepFolders(t testing.TB) {
 	t.Helper()
 	hosttest.Share(t, "libvirt's folders", func() func(testing.TB) {
@@ -49,8 +51,8 @@ func keepFolders(t testing.TB) {
 	})
 }
 
-// freeSubnet returns the first address of a /24 that no interface of the host
-// uses.
+// freeSubnet returns the first address, with prefix length, of a /24 network
+// that no interface of the host uses.
 func freeSubnet(t testing.TB) string {
 	t.Helper()
 	taken, err := net.InterfaceAddrs()

@@ -13,18 +13,19 @@ import (
 // Fault is a way in which the proxy corrupts an answer.
 type Fault string
 
-// The faults.
+// The faults that a proxy can cause.
 const (
-	// Lose drops the connection instead of passing on the answer; libvirt has
-	// carried out the call.
+	// Lose drops the connection instead of passing on the answer, after libvirt
+	// has carried out the call.
 	Lose Fault = "lose"
 	// Truncate passes on half of the answer and drops the connection.
 	Truncate Fault = "truncate"
-	// Oversize answers with a frame that claims to be 4 GiB long, Undersize
-	// with a frame that claims to be shorter than its header.
+	// Oversize answers with a frame whose header says that it is 4 GiB long.
+	// Undersize answers with a frame whose header says that it is shorter than
+	// the header itself.
 	Oversize  Fault = "oversize"
 	Undersize Fault = "undersize"
-	// Garbage answers with a well-formed frame of nonsense.
+	// Garbage answers with a frame of the right length and invalid content.
 	Garbage Fault = "garbage"
 	// Hang gives no answer and keeps the connection open.
 	Hang Fault = "hang"
@@ -44,7 +45,8 @@ const (
 	ProcDestroyFlags  = 234
 )
 
-// reading lists the procedures that change nothing; all others may.
+// reading lists the procedures that change nothing. Every other procedure may
+// change something.
 var reading = map[uint32]bool{
 	1: true, 2: true, 3: true, 4: true, 60: true, 66: true, 157: true, // the connection
 	14: true, 23: true, 212: true, 265: true, 273: true, 316: true, 317: true, 344: true, 353: true, // domains
@@ -69,7 +71,8 @@ type Proxy struct {
 	conns  map[net.Conn]bool
 }
 
-// NewProxy returns a proxy for a socket. It lives as long as the test.
+// NewProxy returns a proxy in front of the socket target. The proxy ends with
+// the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvmproxy") //nolint:usetesting // a socket path must be short
@@ -101,21 +104,22 @@ func (p *Proxy) Add(procedure uint32, faults ...Fault) {
 	p.rules[procedure] = append(p.rules[procedure], faults...)
 }
 
-// Break makes every answer to a procedure fail until Heal.
+// Break makes every answer to a procedure fail until Heal().
 func (p *Proxy) Break(procedure uint32, fault Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.always[procedure] = fault
 }
 
-// Mute drops all events until Heal; calls are still answered.
+// Mute drops all events until Heal(). Calls are still answered.
 func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = true
 }
 
-// Unused returns how many faults of Add have not occurred yet, by procedure.
+// Unused returns, by procedure, how many of the faults given to Add() have not
+// occurred yet.
 func (p *Proxy) Unused() map[uint32]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +141,8 @@ func (p *Proxy) Heal() {
 	p.mute = false
 }
 
-// Mutations returns the number of calls since the last Calls that may have
-// changed something.
+// Mutations returns how many calls that may change something were made since
+// Calls() was last called.
 func (p *Proxy) Mutations() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,15 +154,15 @@ func (p *Proxy) Mutations() (n int) {
 	return n
 }
 
-// Count returns the number of calls of a procedure since the last Calls.
+// Count returns how often a procedure was called since Calls() was last called.
 func (p *Proxy) Count(procedure uint32) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts[procedure]
 }
 
-// Calls returns the number of calls since the last Calls, in all and by
-// procedure.
+// Calls returns the total number of calls and the number for each procedure,
+// since Calls() was last called.
 func (p *Proxy) Calls() (total int, each map[uint32]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,6 +171,13 @@ func (p *Proxy) Calls() (total int, each map[uint32]int) {
 		total += n
 	}
 	return total, each
+}
+
+// Open returns the number of the driver's open connections.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) / 2 // conns also has a connection to libvirt for each
 }
 
 // Cut drops every connection.
@@ -203,7 +214,9 @@ func (p *Proxy) serve(client net.Conn) {
 				return
 			}
 			p.mu.Lock()
-			p.counts[procedureOf(frame)]++
+			if kindOf(frame) == call { // data of a stream does not count
+				p.counts[procedureOf(frame)]++
+			}
 			p.mu.Unlock()
 			if _, err := server.Write(frame); err != nil {
 				return
@@ -222,13 +235,12 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// answer passes a frame on, changed as a rule demands; false ends the
-// connection.
+// answer passes a frame on to the client, after applying the fault that a rule
+// sets. It returns false if the connection must be closed.
 func (p *Proxy) answer(client net.Conn, frame []byte) bool {
 	var fault Fault
-	const reply, message = 1, 2
 	p.mu.Lock()
-	kind := binary.BigEndian.Uint32(frame[16:])
+	kind := kindOf(frame)
 	if kind == message && p.mute {
 		p.mu.Unlock()
 		return true
@@ -260,6 +272,15 @@ func (p *Proxy) answer(client net.Conn, frame []byte) bool {
 	_, err := client.Write(frame)
 	return err == nil
 }
+
+// The kinds of frames (enum virNetMessageType).
+const (
+	call    = 0
+	reply   = 1
+	message = 2
+)
+
+func kindOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[16:]) }
 
 func procedureOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[12:]) }
 

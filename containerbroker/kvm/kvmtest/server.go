@@ -1,6 +1,6 @@
-// Package kvmtest starts a private libvirt for a test, with a storage pool, a
-// network and a tiny bootable disk of its own, and removes everything
-// afterwards. It needs root, libvirt, QEMU and GRUB.
+// Package kvmtest starts a private libvirt for a test and removes it
+// afterwards. The libvirt has its own storage pool, network and tiny bootable
+// disk. The package needs root, libvirt, QEMU and GRUB.
 package kvmtest
 
 import (
@@ -26,14 +26,15 @@ const waitLimit = 60 * time.Second
 
 // Server is a private libvirtd.
 type Server struct {
-	// Dir holds all files of the server; Socket is its unix socket.
+	// Dir is the folder with all files of the server. Socket is the server's
+	// unix socket.
 	Dir, Socket string
-	// PoolDir is the folder of its pool "default".
+	// PoolDir is the folder of the server's storage pool "default".
 	PoolDir string
-	// Runtime is the folder of its guests' process ids.
+	// Runtime is the folder with the process ids of the server's guests.
 	Runtime string
-	// Bridge and Subnet belong to its network "default", which serves DHCP.
-	// Subnet is the bridge's address with its prefix length.
+	// Bridge is the bridge of the server's network "default", which has a DHCP
+	// server. Subnet is the bridge's address with its prefix length.
 	Bridge, Subnet string
 
 	t       testing.TB
@@ -42,8 +43,8 @@ type Server struct {
 	logd    int
 }
 
-// script runs a program in a mount namespace in which libvirt's folders are the
-// server's.
+// script mounts the server's folders over libvirt's folders and runs a program.
+// It must run in a separate mount namespace.
 const script = `set -e
 for d in etc run lib log cache; do
   case $d in etc) to=/etc/libvirt;; run) to=/run/libvirt;; *) to=/var/$d/libvirt;; esac
@@ -52,11 +53,11 @@ done
 exec "$@"
 `
 
-// folders are libvirt's folders, as the Debian package makes them; the daemon
-// makes /run/libvirt itself.
+// folders are libvirt's folders. The Debian package makes all of them except
+// /run/libvirt, which the daemon makes.
 var folders = []string{"/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt"}
 
-// Start starts a private libvirtd. It lives as long as the test.
+// Start starts a private libvirtd, which ends with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvmtest") //nolint:usetesting // a socket path must be short
@@ -74,8 +75,8 @@ func Start(t testing.TB) *Server {
 		check(t, "make libvirt's folders", os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
 	s.write("etc/libvirtd.conf", "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\n")
-	// QEMU runs as root. Otherwise, if only root may open /dev/kvm, libvirt
-	// would probe QEMU again before every start, for seconds.
+	// QEMU runs as root. If it did not, and only root had the right to open
+	// /dev/kvm, libvirt would probe QEMU for seconds before every start.
 	s.write("etc/qemu.conf", "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\nremember_owner = 0\ncgroup_controllers = []\n")
 	s.write("etc/virtlogd.conf", "")
 	s.useCapabilities()
@@ -107,14 +108,14 @@ func (s *Server) spawn(log string, program ...string) *os.Process {
 	return p
 }
 
-// Prefix returns the beginning of a command line that runs a program with the
-// server at libvirt's usual paths.
+// Prefix returns the beginning of a command line. The program that follows
+// finds the server at libvirt's usual paths.
 func (s *Server) Prefix() []string {
 	return []string{"/usr/bin/unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}
 }
 
-// Behind is Prefix with a proxy in place of the server's socket, until the
-// server is started again.
+// Behind is like Prefix, but the program finds the proxy's socket in place of
+// the server's. This holds until the server is started again.
 func (s *Server) Behind(p *Proxy) []string {
 	return append(s.Prefix(), "/bin/sh", "-c", `mount --bind "$0" /run/libvirt/libvirt-sock && exec "$@"`, p.Socket)
 }
@@ -149,10 +150,10 @@ func (s *Server) Run() {
 // PID returns the daemon's process id.
 func (s *Server) PID() int { return s.process.Pid }
 
-// Kill ends the daemon with SIGKILL; its guests continue.
+// Kill ends the daemon with SIGKILL. Its guests continue to run.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the daemon with SIGTERM; its guests continue.
+// Stop ends the daemon with SIGTERM. Its guests continue to run.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -170,13 +171,13 @@ func (s *Server) end(signal syscall.Signal) {
 	}
 }
 
-// Freeze stops the daemon with SIGSTOP; Thaw continues it.
+// Freeze suspends the daemon with SIGSTOP, until Thaw() is called.
 func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
 
 // Thaw undoes Freeze.
 func (s *Server) Thaw() { _ = s.process.Signal(syscall.SIGCONT) }
 
-// Virsh runs virsh on the server.
+// Virsh runs virsh on the server and returns its output.
 func (s *Server) Virsh(args ...string) string {
 	s.t.Helper()
 	out, err := s.virsh(args...)
@@ -191,7 +192,8 @@ func (s *Server) virsh(args ...string) (string, error) {
 	return string(result.Stdout), err
 }
 
-// Define defines a domain or another object from XML, by a virsh command.
+// Define defines a domain or another object from XML. command is the virsh
+// command for it, e.g. net-define.
 func (s *Server) Define(command, xml string) {
 	s.t.Helper()
 	file := filepath.Join(s.Dir, "define.xml")
@@ -208,7 +210,7 @@ func (s *Server) configure() {
 	host, subnet, _ := net.ParseCIDR(s.Subnet)
 	first, last := slices.Clone(subnet.IP.To4()), slices.Clone(subnet.IP.To4())
 	first[3], last[3] = 10, 200
-	// Mode "open": libvirt leaves the host's firewall alone.
+	// In mode "open", libvirt does not change the host's firewall.
 	s.Define("net-define", fmt.Sprintf("<network><name>default</name><forward mode='open'/><bridge name='%s' stp='off' delay='0'/>"+
 		"<ip address='%s' netmask='255.255.255.0'><dhcp><range start='%s' end='%s'/></dhcp></ip></network>", s.Bridge, host, first, last))
 	s.Virsh("net-start", "default")
@@ -216,7 +218,8 @@ func (s *Server) configure() {
 	s.Virsh("pool-start", "default")
 }
 
-// tearDown removes everything that the server made and reports what remains.
+// tearDown removes everything that the server made. The test fails if something
+// remains.
 func (s *Server) tearDown() {
 	if s.process != nil {
 		s.Thaw()
@@ -256,7 +259,8 @@ func (s *Server) tearDown() {
 	}
 }
 
-// processes finds the processes with the server's folder among their mounts.
+// processes returns the ids of the processes that have the server's folder
+// mounted.
 func (s *Server) processes() (pids []string) {
 	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	for _, table := range tables {
@@ -275,7 +279,8 @@ func check(t testing.TB, what string, err error) {
 	}
 }
 
-// until calls try until it returns no error or patience has passed.
+// until calls try until it returns nil. After waitLimit it returns try's last
+// error.
 func until(try func() error) error {
 	deadline := time.Now().Add(waitLimit)
 	for {

@@ -28,15 +28,15 @@ type Operation struct {
 
 // Refusal is an error that LXD answered.
 type Refusal struct {
-	Status  int // of HTTP
+	Status  int // the HTTP status
 	Message string
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
 // API sends a request to the server's own socket and decodes the answer's
-// metadata into target (nil: dropped). It waits for an operation; target is
-// then nil or an *Operation.
+// metadata into target, unless target is nil. If the request starts an
+// operation, API waits for its end, and target must be nil or an *Operation.
 func (s *Server) API(method, path string, body, target any) error {
 	return s.api(method, path, body, target)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// linkNames returns the host's links.
+// linkNames returns the set of the names of the host's network links.
 func linkNames() map[string]bool {
 	entries, _ := os.ReadDir("/sys/class/net")
 	names := make(map[string]bool, len(entries))
@@ -18,14 +18,14 @@ func linkNames() map[string]bool {
 	return names
 }
 
-// startTime is longer than an LXD needs from the making of a pair until one end
-// is in the container.
+// startTime is longer than an LXD needs to make a veth pair and move one end
+// into the container.
 const startTime = 2 * time.Second
 
-// removePairs removes the veth pairs that are left from an LXD that was killed
-// while it started an instance: made after before was read, and with both ends
-// still on the host. The pair of an instance that another LXD is starting does
-// not stay so.
+// removePairs removes the veth pairs that an LXD left behind when it was killed
+// while it started an instance. Such a pair is not in before and keeps both
+// ends on the host for startTime. If another LXD is starting an instance, one
+// end of its pair leaves the host before that.
 func removePairs(before map[string]bool) {
 	left := pairs(before)
 	for deadline := time.Now().Add(startTime); len(left) > 0 && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
@@ -40,8 +40,8 @@ func removePairs(before map[string]bool) {
 	}
 }
 
-// pairs returns the veth devices whose peer is also on the host and that are
-// not in before, with their indexes.
+// pairs returns the names and indexes of the veth devices that are not in
+// before and whose peer is also on the host.
 func pairs(before map[string]bool) map[string]string {
 	number := func(name, what string) string {
 		text, _ := os.ReadFile(filepath.Join("/sys/class/net", name, what))

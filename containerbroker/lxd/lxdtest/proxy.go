@@ -20,38 +20,39 @@ import (
 // Fault is the proxy's treatment of a request that matches a Rule.
 type Fault int
 
-// The faults.
+// The faults that a Rule can cause.
 const (
 	// Refuse answers 500 without passing the request on.
 	Refuse Fault = iota + 1
 	// Cut closes the connection without passing the request on.
 	Cut
-	// LoseReply passes the request on and closes the connection when the whole
-	// answer has arrived.
+	// LoseReply passes the request on, waits for the whole answer and closes
+	// the connection without passing the answer on.
 	LoseReply
-	// Truncate passes the request on and cuts the answer in the middle.
+	// Truncate passes the request on, sends half of the answer and closes the
+	// connection.
 	Truncate
 	// Garbage passes the request on and answers with text that is not JSON.
 	Garbage
-	// Delay passes the request on after Rule.Wait.
+	// Delay waits for Rule.Wait and then passes the request on.
 	Delay
 )
 
 // Rule selects the requests that suffer a fault.
 type Rule struct {
-	// Method is a request method, "" for any. Path is a part of the request's
-	// path and query, "" for any.
+	// Method is a request method; "" matches every method. Path is a part of
+	// the request's path and query; "" matches every path.
 	Method, Path string
 	Fault        Fault
-	// Times is how often the rule applies: 0 means once, a negative number
-	// always.
+	// Times is how often the rule applies; 0 means once, and a negative number
+	// means always.
 	Times int
 	Wait  time.Duration
 }
 
 // Proxy stands in front of an LXD socket, counts requests and injects faults.
 type Proxy struct {
-	// Socket is the path to connect to instead of LXD's.
+	// Socket is the path of the proxy's socket, to connect to instead of LXD's.
 	Socket string
 
 	mu      sync.Mutex
@@ -61,8 +62,8 @@ type Proxy struct {
 	watch   func(method, path string)
 }
 
-// NewProxy starts a proxy in front of the socket target, which may come and go.
-// The proxy ends with the test.
+// NewProxy starts a proxy in front of the socket target, which need not always
+// exist. The proxy ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lxdproxy") //nolint:usetesting // a socket path must be short
@@ -111,7 +112,7 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	p.mu.Lock()
 	p.counts[r.Method+" "+path]++
 	if p.watch != nil {
-		p.watch(r.Method, r.URL.Path)
+		p.watch(r.Method, path)
 	}
 	var rule *Rule
 	for _, candidate := range p.rules {
@@ -146,7 +147,7 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	forward.ServeHTTP(w, r)
 }
 
-// spoil applies the faults that need the answer.
+// spoil applies the faults that change LXD's answer.
 func spoil(resp *http.Response) error {
 	fault, _ := resp.Request.Context().Value(faultKey{}).(Fault)
 	if fault == 0 {
@@ -171,15 +172,15 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Watch calls f for every request on arrival; nil ends it. f must not call the
-// proxy.
+// Watch makes the proxy call f for every request that arrives, with the path and
+// query of its URL. Watch(nil) ends this. f must not call the proxy.
 func (p *Proxy) Watch(f func(method, path string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watch = f
 }
 
-// Add adds a rule; the first rule that matches a request applies.
+// Add adds a rule. To each request, only the first matching rule applies.
 func (p *Proxy) Add(r Rule) {
 	if r.Times == 0 {
 		r.Times = 1
@@ -196,8 +197,8 @@ func (p *Proxy) Heal() {
 	p.rules = nil
 }
 
-// Count returns the number of requests with that method ("" for any) whose
-// path, without the query, begins with prefix.
+// Count returns the number of requests with that method whose path begins with
+// prefix. If method is "", requests of every method count.
 func (p *Proxy) Count(method, prefix string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +215,7 @@ func (p *Proxy) Count(method, prefix string) int {
 // Mutations returns the number of requests that may change something.
 func (p *Proxy) Mutations() int { return p.Count("", "/") - p.Count(http.MethodGet, "/") }
 
-// Counts returns all counters, by "METHOD /path?query".
+// Counts returns the number of requests for each "METHOD /path?query".
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

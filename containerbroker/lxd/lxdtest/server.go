@@ -1,6 +1,6 @@
-// Package lxdtest starts a private LXD for a test, with a pool, a bridge and a
-// tiny image of its own, and removes everything afterwards. It needs root, LXD
-// and a static busybox.
+// Package lxdtest starts a private LXD or Incus for a test and removes it
+// afterwards. The daemon has its own storage pool, bridge and tiny image. The
+// package needs root, the daemon and a static busybox.
 package lxdtest
 
 import (
@@ -24,37 +24,63 @@ import (
 // fields is a JSON document for LXD.
 type fields map[string]any
 
-// Program is the LXD daemon that is started.
-const Program = "/usr/bin/lxd"
+// Daemon is a program that speaks LXD's API.
+type Daemon struct {
+	// Name is also the name of the container type. Program is the daemon's
+	// path, Client the name of its command line client. Variable is the
+	// environment variable that names its state folder.
+	Name, Program, Client, Variable string
+}
+
+// The daemons that Start() can start.
+var (
+	LXD   = Daemon{Name: "lxd", Program: "/usr/bin/lxd", Client: "lxc", Variable: "LXD_DIR"}
+	Incus = Daemon{Name: "incus", Program: "/usr/libexec/incus/incusd", Client: "incus", Variable: "INCUS_DIR"}
+)
+
+// Chosen returns the daemon that the variable HOSTLER_TEST_DAEMON names (lxd or
+// incus), or LXD if the variable is not set. Tests that do not name a daemon
+// use it.
+func Chosen() Daemon {
+	if os.Getenv("HOSTLER_TEST_DAEMON") == Incus.Name {
+		return Incus
+	}
+	return LXD
+}
 
 // waitLimit bounds every wait of this package.
 const waitLimit = 60 * time.Second
 
 // Options configures Start.
 type Options struct {
-	// Driver is the storage driver of the pool: btrfs (on a loop file) or dir.
+	// Daemon is the daemon to start; default Chosen().
+	Daemon Daemon
+	// Driver is the storage driver of the pool, btrfs (in a loop file) or dir.
 	Driver string
 	// NoImage omits the tiny image.
 	NoImage bool
 }
 
-// Server is a private LXD.
+// Server is a private LXD or Incus.
 type Server struct {
-	// Dir is its LXD_DIR, Socket the unix socket in it.
+	// Daemon is the program that runs.
+	Daemon Daemon
+	// Dir is the daemon's state folder. Socket is the unix socket in it.
 	Dir, Socket string
-	// Pool and Bridge belong to its default profile. Subnet is the address of
-	// the bridge with its prefix length; the bridge serves DHCP.
+	// Pool and Bridge are the storage pool and the bridge in the default
+	// profile. The bridge has a DHCP server. Subnet is the bridge's address
+	// with its prefix length.
 	Pool, Bridge, Subnet string
 	// TinyAlias and TinyFingerprint name the tiny image.
 	TinyAlias, TinyFingerprint string
 
 	t       testing.TB
-	links   map[string]bool // the host's links before the start
+	links   map[string]bool // the host's network links before the start
 	process *os.Process
 	exited  chan struct{}
 }
 
-// Start starts a private LXD on a btrfs pool. It lives as long as the test.
+// Start starts a private LXD with a btrfs pool. The LXD ends with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, Options{Driver: "btrfs"})
@@ -63,11 +89,14 @@ func Start(t testing.TB) *Server {
 // StartWith starts a private LXD with the given options.
 func StartWith(t testing.TB, o Options) *Server {
 	t.Helper()
-	// LXD's own socket paths must stay below 108 characters, so the test's
-	// directory is too long, because it contains the test's name.
+	// Do not use t.TempDir(), because its path contains the test's name, and
+	// the paths of LXD's sockets must stay below 108 characters.
+	if o.Daemon.Name == "" {
+		o.Daemon = Chosen()
+	}
 	dir, err := os.MkdirTemp("", "lxdtest") //nolint:usetesting // see above
 	check(t, "make LXD's directory", err)
-	s := &Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
+	s := &Server{Daemon: o.Daemon, Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
 	hosttest.KeepForwarding(t)
 	t.Cleanup(s.tearDown)
 	s.Run()
@@ -87,9 +116,9 @@ func (s *Server) Run() {
 	null, err := os.Open(os.DevNull)
 	check(s.t, "open "+os.DevNull, err)
 	defer func() { _ = null.Close() }()
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LXD_") })
-	s.process, err = os.StartProcess(Program, []string{"lxd", "--group", "root"}, &os.ProcAttr{
-		Env:   append(env, "LXD_DIR="+s.Dir),
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LXD_") || strings.HasPrefix(v, "INCUS_") })
+	s.process, err = os.StartProcess(s.Daemon.Program, []string{filepath.Base(s.Daemon.Program), "--group", "root"}, &os.ProcAttr{
+		Env:   append(env, s.Daemon.Variable+"="+s.Dir),
 		Files: []*os.File{null, log, log},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -113,10 +142,10 @@ func (s *Server) Run() {
 // PID returns the daemon's process id.
 func (s *Server) PID() int { return s.process.Pid }
 
-// Kill ends the daemon with SIGKILL; its containers continue.
+// Kill ends the daemon with SIGKILL. Its containers continue to run.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the daemon with SIGTERM; its containers continue.
+// Stop ends the daemon with SIGTERM. Its containers continue to run.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -134,7 +163,7 @@ func (s *Server) end(signal syscall.Signal) {
 	}
 }
 
-// Freeze stops the daemon with SIGSTOP; Thaw continues it.
+// Freeze suspends the daemon with SIGSTOP, until Thaw() is called.
 func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
 
 // Thaw undoes Freeze.
@@ -144,23 +173,27 @@ func (s *Server) configure(o Options) {
 	s.t.Helper()
 	config := map[string]string{}
 	if o.Driver == "btrfs" {
-		config["size"] = "8GiB" // sparse
+		config["size"] = "8GiB" // the pool's file is sparse
 	}
 	s.must(http.MethodPost, "/1.0/storage-pools", fields{"name": s.Pool, "driver": o.Driver, "config": config})
 	s.Bridge = "lxt" + strings.ToLower(rand.Text()[:8])
 	s.Subnet = freeSubnet(s.t)
-	s.must(http.MethodPost, "/1.0/networks", fields{
-		"name": s.Bridge, "type": "bridge",
-		"config": fields{"ipv4.address": s.Subnet, "ipv4.nat": "false", "ipv6.address": "none"},
-	})
+	// Try again after an error. Incus reads all links of the host while it
+	// makes a bridge, and fails if another test removes one of them.
+	check(s.t, "make a bridge", until(func() error {
+		return s.api(http.MethodPost, "/1.0/networks", fields{
+			"name": s.Bridge, "type": "bridge",
+			"config": fields{"ipv4.address": s.Subnet, "ipv4.nat": "false", "ipv6.address": "none"},
+		}, nil)
+	}))
 	s.must(http.MethodPut, "/1.0/profiles/default", fields{"devices": fields{
 		"root": fields{"type": "disk", "path": "/", "pool": s.Pool},
 		"eth0": fields{"type": "nic", "name": "eth0", "network": s.Bridge},
 	}})
 }
 
-// freeSubnet returns the first address of a /24 that no interface of the host
-// uses.
+// freeSubnet returns the first address, with prefix length, of a /24 network
+// that no interface of the host uses.
 func freeSubnet(t testing.TB) string {
 	t.Helper()
 	taken, err := net.InterfaceAddrs()
@@ -181,8 +214,8 @@ func freeSubnet(t testing.TB) string {
 	return ""
 }
 
-// Import builds a tiny image with the given init ("": an init that keeps
-// running), imports it under an alias and returns its fingerprint.
+// Import builds a tiny image, imports it under an alias and returns its
+// fingerprint. init is the script of process 1; "" means TinyInit.
 func (s *Server) Import(alias, init string) string {
 	s.t.Helper()
 	path := filepath.Join(s.Dir, alias+".tar")
@@ -218,7 +251,8 @@ func check(t testing.TB, what string, err error) {
 	}
 }
 
-// until calls try until it returns no error or patience has passed.
+// until calls try until it returns nil. After waitLimit it returns try's last
+// error.
 func until(try func() error) error {
 	deadline := time.Now().Add(waitLimit)
 	for {

@@ -17,7 +17,8 @@ import (
 // removeTime bounds the attempts to remove an object.
 const removeTime = 10 * time.Second
 
-// tearDown removes everything that the server made and reports what remains.
+// tearDown removes everything that the server made. The test fails if something
+// remains.
 func (s *Server) tearDown() {
 	if s.process != nil {
 		s.Thaw()
@@ -89,7 +90,8 @@ func (s *Server) empty() error {
 	return errors.Join(err, s.remove("/1.0/storage-pools/"+s.Pool, nil))
 }
 
-// remove deletes an object that a test's last operation may still keep busy.
+// remove deletes an object. It tries for removeTime, since a test may have left
+// the object busy. It calls prepare, if set, before every attempt.
 func (s *Server) remove(path string, prepare func()) error {
 	deadline := time.Now().Add(removeTime)
 	for {

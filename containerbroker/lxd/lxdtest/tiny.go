@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Busybox is the static busybox in the tiny image.
+// Busybox is the path of the static busybox that the tiny image contains.
 const Busybox = "/bin/busybox"
 
-// TinyInit runs until it is asked to stop, and requests an address by DHCP
-// unless /etc/no-dhcp exists. It prints "init up" on the console.
+// TinyInit is the script of process 1 in the tiny image. It runs until it is
+// asked to stop, and requests an address by DHCP unless /etc/no-dhcp exists. It
+// prints "init up" on the console.
 const TinyInit = `#!/bin/sh
 trap 'exit 0' PWR TERM INT
 export PATH=/bin:/sbin
@@ -39,8 +40,8 @@ var applets = []string{
 }
 
 // BuildTiny writes a unified LXD image of about 2 MB to path. init is the
-// script of process 1; "" means an init that keeps running. The same arguments
-// always make the same bytes.
+// script of process 1; "" means TinyInit. The same arguments always make the
+// same bytes.
 func BuildTiny(path, init string) error {
 	busybox, err := os.ReadFile(Busybox)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Want ends the test unless the error is of the kind, and reports each of the
-// words that its text lacks.
+// Want ends the test unless the error is of the kind. It reports each of the
+// words that the error's text lacks.
 func Want(t testing.TB, err error, kind fault.Kind, words ...string) {
 	t.Helper()
 	if !fault.Is(err, kind) {

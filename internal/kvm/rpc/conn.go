@@ -1,5 +1,6 @@
 // Package rpc is a connection to libvirt that survives a libvirt which hangs,
-// dies or sends garbage: every call has a deadline, every frame a maximum size.
+// dies or sends garbage. Every call has a deadline, and every frame has a
+// maximum size.
 package rpc
 
 import (
@@ -15,16 +16,17 @@ import (
 	"hostler/internal/fault"
 )
 
-// Conn is a connection to libvirt. A single operation uses it, or a session
-// keeps it; it never reconnects. The library has no deadlines: if a call
-// exceeds its limit, Conn closes the connection, which ends all calls on it.
+// Conn is a connection to libvirt. A single operation uses the connection, or a
+// session keeps it. It never reconnects. The library has no deadlines. If a
+// call exceeds its limit, Conn closes the connection, which ends all its calls.
 type Conn struct {
 	ctx   context.Context
 	limit time.Duration // of one call
 	lib   *libvirt.Libvirt
 	raw   net.Conn
-	stop  func() bool
 	once  sync.Once
+	mu    sync.Mutex // guards stop
+	stop  func() bool
 	// Gone is closed together with the connection.
 	Gone chan struct{}
 }
@@ -34,10 +36,9 @@ type dialer struct{ c net.Conn }
 
 func (d dialer) Dial() (net.Conn, error) { return d.c, nil }
 
-// Dial returns a connection to the libvirt behind a socket; limit bounds each
-// call. The connection ends with ctx, and the caller must call Close. Domain
-// events go to onEvent, which may be nil, in the goroutine that reads the
-// connection.
+// Dial returns a connection to libvirt's socket. limit bounds each call. The
+// connection ends with ctx, and the caller must call Close. Domain events go to
+// onEvent, which may be nil, in the goroutine that reads the connection.
 func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(Event)) (*Conn, error) {
 	raw, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -47,13 +48,16 @@ func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(
 		ctx: ctx, limit: limit, raw: raw, Gone: make(chan struct{}),
 		lib: libvirt.NewWithDialer(dialer{&wire{Conn: raw, onEvent: onEvent}}),
 	}
+	c.mu.Lock()
 	c.stop = context.AfterFunc(ctx, c.Close)
+	c.mu.Unlock()
 	if err := c.Call("connect to libvirt", func(l *libvirt.Libvirt) error { return l.ConnectToURI(libvirt.QEMUSystem) }); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("cannot reach libvirt: %w", err)
 	}
 	// If the connection breaks right after it was made, the library may never
-	// close this channel; then the limit of the next call ends the connection.
+	// close this channel. In this case the limit of the next call ends the
+	// connection.
 	go func() {
 		<-c.lib.Disconnected()
 		c.Close()
@@ -64,22 +68,56 @@ func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(
 // Close ends the connection and all calls on it. Repeated calls do nothing.
 func (c *Conn) Close() {
 	c.once.Do(func() {
-		if c.stop != nil {
-			c.stop()
+		c.mu.Lock()
+		stop := c.stop
+		c.mu.Unlock()
+		if stop != nil {
+			stop()
 		}
 		_ = c.raw.Close()
 		close(c.Gone)
 	})
 }
 
-// Call makes a call. Its first argument completes the error text, e.g. "define
-// the domain" gives "cannot define the domain: …".
+// unbind ends the connection's dependence on the context of its operation. It
+// returns false if the connection cannot serve another operation.
+func (c *Conn) unbind() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stop() {
+		return false // the context has ended, which closes the connection
+	}
+	select {
+	case <-c.Gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// rebind makes an idle connection end with another operation's context.
+func (c *Conn) rebind(ctx context.Context, limit time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.Gone:
+		return false
+	default:
+	}
+	c.ctx, c.limit = ctx, limit
+	c.stop = context.AfterFunc(ctx, c.Close)
+	return true
+}
+
+// Call makes a call. what completes the error text, e.g. "define the domain"
+// gives "cannot define the domain: …".
 func (c *Conn) Call(what string, f func(*libvirt.Libvirt) error) error {
 	return c.CallWithin(c.limit, what, f)
 }
 
-// CallWithin is Call with a limit of its own. The call runs in a goroutine that
-// may outlive CallWithin; a panic in it becomes an error of this call alone.
+// CallWithin does the same as Call, with the given limit. The call runs in a
+// goroutine that may outlive CallWithin. A panic in the call becomes an error
+// of this call alone.
 func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libvirt) error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -118,8 +156,8 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 // call is unknown.
 var ErrLost = fault.New(fault.Transient, "libvirt closed the connection")
 
-// classify gives an error of libvirt its fault kind. If ctx has ended, the
-// result wraps the context's error.
+// classify returns an error of libvirt with its fault kind. If ctx has ended,
+// the result wraps ctx's error.
 func classify(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w (%v)", cause, err)

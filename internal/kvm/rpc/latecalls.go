@@ -11,12 +11,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// LateCalls are the calls that libvirt did not answer in time. It may answer
-// only after minutes, e.g. because it first has to probe QEMU's capabilities.
-// Each call has a connection of its own and continues on it after the caller's
-// limit: closing the connection would not end the call inside libvirt, which has
-// few workers. The zero value is ready for use.
+// LateCalls holds the calls that libvirt did not answer in time. libvirt may
+// answer only after minutes, e.g. because it first has to probe QEMU's
+// capabilities. Each call has its own connection, on which it continues after
+// the caller's limit. Closing the connection would not end the call inside
+// libvirt, which has few workers. The zero value is ready for use.
 type LateCalls struct {
+	// Pool provides the connections. Other operations may use it as well.
+	Pool Pool
+
 	mu   sync.Mutex
 	late map[*late]bool
 }
@@ -30,17 +33,17 @@ type late struct {
 // longestCall bounds a call whose caller no longer waits.
 const longestCall = time.Hour
 
-// CallUnlessLate makes a call that returns a value. The text that completes
-// "cannot …" also names the kind of call: while a late call of the same kind has
-// no answer, CallUnlessLate makes no further call and returns an error that says
-// so. dial is the time limit of connecting.
+// CallUnlessLate makes a call that returns a value. what completes the error
+// text "cannot …" and also names the kind of call. While a late call of the
+// same kind has no answer, CallUnlessLate makes no further call and returns an
+// error that says so. dial is the time limit for connecting.
 func CallUnlessLate[T any](ctx context.Context, p *LateCalls, socket string, dial, limit time.Duration, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	var none T
 	if since, is := p.isLate(what); is {
 		return none, fault.New(fault.Transient, "cannot %s: libvirt has not answered the same request of %s ago yet, so that it is not repeated; "+
 			"`systemctl restart libvirtd` ends the wait", what, time.Since(since).Round(time.Second))
 	}
-	c, err := Dial(context.WithoutCancel(ctx), socket, dial, nil)
+	c, err := p.Pool.Get(context.WithoutCancel(ctx), socket, dial)
 	if err != nil {
 		return none, err
 	}
@@ -51,7 +54,7 @@ func CallUnlessLate[T any](ctx context.Context, p *LateCalls, socket string, dia
 	call := &late{what: what, since: time.Now()}
 	done := make(chan answer, 1)
 	go func() {
-		defer c.Close()
+		defer p.Pool.Put(c)
 		value, err := valueWithin(c, longestCall, what, f)
 		done <- answer{value, err}
 		p.answered(call)

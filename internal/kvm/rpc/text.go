@@ -2,8 +2,10 @@ package rpc
 
 import "hostler/internal/oneline"
 
-// maxMessage bounds, in bytes, a foreign message that is passed on.
+// maxMessage is the maximum length in bytes of a foreign message that is passed
+// on.
 const maxMessage = 1024
 
-// Clean makes text from libvirt or a guest safe for a log or a terminal.
+// Clean makes text from libvirt or a guest safe for a log or a terminal; see
+// oneline.Clean.
 func Clean(text string, limit int) string { return oneline.Clean(text, limit) }

@@ -8,9 +8,9 @@ import (
 	"net"
 )
 
-// The layout of a frame of libvirt's protocol, in big-endian words: length,
-// program, version, procedure, type, serial, status. The length includes
-// itself.
+// The header of a frame in libvirt's protocol consists of the big-endian words
+// length, program, version, procedure, type, serial and status. The length
+// includes the header.
 const (
 	frameHeader = 28
 	// maxFrame bounds a frame in bytes. libvirt's own limit is 32 MiB; the
@@ -27,7 +27,7 @@ var errFrame = errors.New("libvirt sent a frame of impossible length")
 // wire is a connection to libvirt that passes on only well-formed frames,
 // because the library trusts a frame's length without any check. It removes
 // events from the stream and passes them to onEvent, because the library queues
-// events without a limit. A single goroutine reads.
+// events without a limit. Only one goroutine reads from it.
 type wire struct {
 	net.Conn
 	onEvent func(Event)
@@ -35,7 +35,7 @@ type wire struct {
 	failed  error
 }
 
-// Read implements io.Reader over whole frames.
+// Read implements io.Reader. It returns data of complete frames only.
 func (w *wire) Read(p []byte) (int, error) {
 	for w.pending.Len() == 0 {
 		if w.failed == nil {
@@ -43,8 +43,8 @@ func (w *wire) Read(p []byte) (int, error) {
 		}
 		if w.failed != nil {
 			_ = w.Close()
-			// It returns plain io.EOF: for some errors of package net the
-			// library retries for ever.
+			// Return plain io.EOF, because the library retries for ever after some
+			// errors of package net.
 			return 0, io.EOF
 		}
 	}
@@ -84,15 +84,15 @@ func (w *wire) frame() error {
 }
 
 // counted lists the procedures whose answers begin with the length of a text or
-// a list (remote_protocol.x). The library allocates that length before it
-// checks whether the data arrived.
+// a list (remote_protocol.x). The library allocates memory for this length
+// before it checks whether the data arrived.
 var counted = map[uint32]bool{
 	14: true, 23: true, 41: true, 46: true, 66: true, 77: true, 84: true, 88: true, 93: true, 95: true,
 	145: true, 196: true, 273: true, 282: true, 344: true, 350: true,
 }
 
-// plausible refuses a successful answer that claims more elements than its
-// frame can hold.
+// plausible reports whether a frame is acceptable. A successful answer is not
+// acceptable if it claims more elements than its frame can hold.
 func plausible(frame []byte) bool {
 	word := func(at int) uint32 { return binary.BigEndian.Uint32(frame[at:]) }
 	const reply, good = 1, 0
@@ -102,7 +102,7 @@ func plausible(frame []byte) bool {
 	return len(frame) >= frameHeader+4 && int64(word(frameHeader)) <= int64(len(frame)-frameHeader-4)
 }
 
-// Event is a domain event as encoded in its frame. Code and Detail are set only
+// Event is a domain event, as read from its frame. Code and Detail are set only
 // for lifecycle events.
 type Event struct {
 	Procedure    uint32
@@ -111,12 +111,13 @@ type Event struct {
 	Code, Detail uint32
 }
 
-// ProcLifecycle is the message of a lifecycle event for a registered callback
-// (remote_protocol.x: REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE).
+// ProcLifecycle is the procedure number of a lifecycle event for a registered
+// callback (remote_protocol.x: REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE).
 const ProcLifecycle = 318
 
-// parseEvent reads the common beginning of all callback events: the callback's
-// id and the domain (name, UUID, id). It checks every length.
+// parseEvent reads the common beginning of all callback events, which is the
+// callback's id and the domain (name, UUID, id). It checks every length, and
+// returns false for a malformed event.
 func parseEvent(procedure uint32, body []byte) (Event, bool) {
 	e := Event{Procedure: procedure}
 	word := func() (uint32, bool) {

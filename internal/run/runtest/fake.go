@@ -12,12 +12,12 @@ import (
 	"hostler/internal/run"
 )
 
-// Program answers a command; it may use the test's own state and may call the
+// Program answers a command. It can use the test's own state, and call the
 // command's OnLine and OnStatus.
 type Program func(ctx context.Context, c run.Command) (run.Result, error)
 
-// Fake answers commands by the program's name or whole path. A command without
-// an answer is an error that names the command.
+// Fake answers commands by the program's name or whole path. For a command
+// without an answer, Run returns an error that names the command.
 type Fake struct {
 	mu       sync.Mutex
 	programs map[string]Program
@@ -58,8 +58,8 @@ func Exit(c run.Command, code int, stderr string) (run.Result, error) {
 	return result, &run.ExitError{Name: c.Name(), Code: code, Tail: run.Tail(result.Stderr)}
 }
 
-// Run implements run.Runner. Stdin is read to its end before the program
-// answers, and kept in the recorded call.
+// Run implements run.Runner. It reads Stdin to its end before the program
+// answers, and keeps the input in the recorded call.
 func (f *Fake) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)

@@ -1,0 +1,63 @@
+package networkprovisioner
+
+import (
+	"testing"
+
+	"hostler/agent/spec"
+)
+
+// A6, S23: the addresses of an undeclared interface stay with the machine until
+// the machine's worker writes that it no longer uses the interface. Nothing else
+// of the machine's status matters.
+func TestAddressesStayWhileTheInterfaceIsInUse(t *testing.T) {
+	made := &spec.InstanceInfo{}
+	nic := spec.NICObject("lan", "eth0")
+	for name, c := range map[string]struct {
+		status  spec.MachineStatus
+		matches bool
+		dying   bool
+		kept    bool
+	}{
+		"in use":                            {spec.MachineStatus{Instance: made, UsesNICs: []string{nic}}, false, false, true},
+		"in use, and said to match":         {spec.MachineStatus{Instance: made, UsesNICs: []string{nic}}, true, false, true},
+		"in use before the instance exists": {spec.MachineStatus{State: spec.MachinePending, UsesNICs: []string{nic}}, true, false, true},
+		"let go, and another step failed":   {spec.MachineStatus{Instance: made, UsesNICs: []string{}}, false, false, false},
+		"another interface in use":          {spec.MachineStatus{Instance: made, UsesNICs: []string{spec.NICObject("lan", "eth1")}}, false, false, false},
+		"of an earlier version":             {spec.MachineStatus{Instance: made}, true, false, true},
+		"of an earlier version, no guest":   {spec.MachineStatus{State: spec.MachinePending}, false, false, false},
+		"removed, in use":                   {spec.MachineStatus{Instance: made, UsesNICs: []string{nic}}, false, true, true},
+		"removed, let go":                   {spec.MachineStatus{Instance: made, UsesNICs: []string{}}, false, true, false},
+	} {
+		d, o := two(), Observed{}
+		carryOut(t, &d, &o)
+		web := guest("web", nil)
+		web.Status, web.AttachmentsMatch, web.Dying = c.status, c.matches, c.dying
+		d.Machines[0] = web
+		carryOut(t, &d, &o)
+		if entry, there := d.Networks[0].Status.Guests["web/eth0"]; !there || (entry.Released == nil) != c.kept {
+			t.Errorf("%s: %+v", name, entry)
+		}
+	}
+}
+
+// A6, S23: a machine that took its interface while the addresses were released
+// has them until it lets go, and no other machine gets them before.
+func TestReleasedAddressesThatAreTakenMeanwhile(t *testing.T) {
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	d.Machines[0] = guest("web", nil)
+	carryOut(t, &d, &o)
+	if g := d.Networks[0].Status.Guests["web/eth0"]; g.Released == nil {
+		t.Fatalf("%+v", g)
+	}
+	d.Machines[0].Status.UsesNICs = []string{spec.NICObject("lan", "eth0")}
+	d.Machines = append(d.Machines, guest("app", on("lan", "10.20.0.10/24")))
+	p := carryOut(t, &d, &o)
+	if g := d.Networks[0].Status.Guests["web/eth0"]; g.Released != nil || had(p, "app/eth0") != "" {
+		t.Errorf("web: %+v, app has %q", g, had(p, "app/eth0"))
+	}
+	d.Machines[0].Status.UsesNICs = []string{}
+	carryOut(t, &d, &o) // releases it
+	p = carryOut(t, &d, &o)
+	equalText(t, "app", had(p, "app/eth0"), "10.20.0.10/24")
+}

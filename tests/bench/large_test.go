@@ -1,0 +1,75 @@
+//go:build integration
+
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker/lxd/lxdtest"
+)
+
+// large names the environment variable with the number of containers of
+// BenchmarkLargeFleet, which `make bench FLEET=500` sets. 500 take longer than
+// all other benchmarks together.
+const large = "HOSTLER_BENCH_FLEET"
+
+// BenchmarkLargeFleet makes many containers with hostler and with lxd-benchmark,
+// both through the proxy that counts the requests.
+func BenchmarkLargeFleet(b *testing.B) {
+	n := 100
+	if text := os.Getenv(large); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < fleet {
+			b.Fatalf("%s is %q, not a number of at least %d", large, text, fleet)
+		}
+	}
+	r := newRig(b, lxdtest.LXD, true)
+	file := r.agent.File("bench", r.declaration(n))
+	apply := func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "20m") }
+
+	r.quiet()
+	r.proxy.Forget()
+	syncs, full := r.syncs(), 0
+	r.proxy.Watch(func(_, path string) {
+		if strings.Contains(path, "recursion=2") {
+			full++
+		}
+	})
+	ours := took(apply)
+	syncs = r.syncs() - syncs
+	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
+	detail := r.requests()
+	r.proxy.Watch(nil)
+
+	var none []time.Duration
+	var lists []int
+	r.quiet()
+	for range 10 {
+		r.proxy.Forget()
+		none = append(none, took(apply))
+		lists = append(lists, r.proxy.Count(http.MethodGet, "/1.0/instances"))
+	}
+	gone := took(func() { r.agent.Run("delete", "declaration/bench", "--wait", "--timeout", "20m") })
+	r.agent.Stop() // asks LXD nothing meanwhile
+
+	theirs := took(func() {
+		r.run("lxd-benchmark", "launch", "--count", fmt.Sprint(n), "--parallel", "8", "local:"+r.lxd.TinyAlias)
+	})
+	r.run("lxd-benchmark", "delete", "--parallel", "8")
+
+	ratio(fmt.Sprintf("apply of %d until ready / lxd-benchmark launch --parallel 8", n), []time.Duration{ours}, []time.Duration{theirs}, 1.05)
+	bound(fmt.Sprintf("requests to LXD for an apply of %d", n), float64(requests), float64(4*n+6), "requests", detail)
+	bound(fmt.Sprintf("requests that enter every container for an apply of %d", n), float64(full), 1, "requests", "the read of the addresses after the last start")
+	bound(fmt.Sprintf("syncs of the store for an apply of %d", n), float64(syncs), float64(2*n+10), "syncs", "counted by the agent")
+	// The line through the targets of 24 and of 500 machines.
+	target := 30 + float64(n-fleet)*(150-30)/(500-fleet)
+	bound(fmt.Sprintf("apply of %d that changes nothing", n), milliseconds(median(none)), target, "ms", "median of 10: "+seconds(none))
+	exactly(fmt.Sprintf("list requests to LXD for an apply of %d that changes nothing", n), lists, 1, "requests", fmt.Sprintf("each %v", lists))
+	fmt.Printf("        delete of %d took %.1f s\n", n, gone.Seconds())
+}

@@ -1,0 +1,14 @@
+//go:build integration && !long
+
+package machines
+
+import (
+	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/tests/behaviour"
+)
+
+// ofIncus names the behaviours that are tried on Incus; none means all.
+var ofIncus = behaviour.Sample
+
+// drifting are the daemons whose machines another client changes.
+var drifting = []lxdtest.Daemon{lxdtest.Incus}

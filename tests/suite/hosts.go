@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"hostler/tests/matrix"
+)
+
+// supported are the releases of hosts that hostler supports.
+var supported = []string{"debian/12", "debian/13", "ubuntu/24.04", "ubuntu/26.04"}
+
+// hosts is `make test-hosts`: a test host of each release, and a table of what
+// passed on which. Arguments name single releases.
+func (s *suite) hosts() {
+	path, err := filepath.Abs(filepath.Join(".cache", "hosts.json"))
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.Setenv(matrix.Variable, path))
+	}
+	if err != nil {
+		s.phase("hosts", func() error { return err })
+		return
+	}
+	releases := supported
+	if len(s.only) > 0 {
+		releases, s.only = s.only, nil
+	}
+	for _, release := range releases {
+		s.phase(release, func() error {
+			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration", "-count=1", "-timeout", blackBoxLimit, "./tests/hosts")
+		})
+	}
+	s.phase("matrix", func() error {
+		cells, err := matrix.Read(path)
+		if err != nil {
+			return err
+		}
+		fmt.Println()
+		return matrix.Print(os.Stdout, releases, cells)
+	})
+}
