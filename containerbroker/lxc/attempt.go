@@ -1,0 +1,71 @@
+package lxc
+
+import (
+	"errors"
+	"os"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// begin makes the folder of an attempt and locks it. The lock tells a running
+// attempt from one that was interrupted.
+func (d *Driver) begin(making string) (*os.File, error) {
+	if err := os.Mkdir(making, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	folder, free, err := tryFolder(making)
+	if err == nil && (!free || folder == nil) {
+		err = fault.New(fault.Transient, "another process is creating it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return folder, failpoint.Hit(failpoint.LXCMaking)
+}
+
+// equip gives a new instance the machine's interfaces and disks.
+func (d *Driver) equip(c *config, n *note, dir string, m containerbroker.Machine) error {
+	for _, nic := range m.NICs {
+		d.putNIC(c, n, m, nic)
+	}
+	if len(m.NICs) == 0 {
+		d.putDefault(c, n, m.Stamp.UID)
+	}
+	for _, disk := range m.Disks {
+		if err := d.putDisk(c, n, dir, disk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearRoots removes a root filesystem that an interrupted attempt of the same
+// token left, unless an instance uses it.
+func (d *Driver) clearRoots(token string) error {
+	for _, privileged := range []bool{false, true} {
+		root := d.rootOf(token, privileged)
+		if _, err := os.Lstat(root); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		entries, err := d.entries()
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.root == root {
+				return fault.New(fault.Conflict, "instance %q has the same token", e.name)
+			}
+		}
+		if err := removeVolume(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget removes the files of an attempt.
+func (d *Driver) forget(making, root string) error {
+	return errors.Join(removeVolume(root), os.RemoveAll(making))
+}

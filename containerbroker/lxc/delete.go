@@ -1,0 +1,126 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// Delete implements containerbroker.Broker. The instance ends with one rename;
+// what remains of its files is then removed. Its logs are kept.
+func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
+	if err := d.delete(ctx, name, expect); err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot delete instance %q: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Driver) delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
+	unlock, err := d.lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, err := d.lookup(name, expect)
+	if err != nil {
+		return err
+	}
+	if err := d.kill(ctx, name); err != nil {
+		return fmt.Errorf("cannot stop it: %w", err)
+	}
+	if err := d.sweep(ctx, e); err != nil {
+		return err
+	}
+	d.removeLockFile(name)
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	token := e.note.Token[:min(len(e.note.Token), 8)]
+	if !safeName.MatchString(token) {
+		token = "x"
+	}
+	gone := d.own("removed", fmt.Sprintf("%s-%d-%s", name, time.Now().UnixNano(), token))
+	if err := renameNew(e.dir, gone); err != nil {
+		return err
+	}
+	if err := syncDir(d.opts.Path); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.LXCRenamedAway); err != nil {
+		return err
+	}
+	if err := d.dismantle(gone); err != nil {
+		return err
+	}
+	d.prune()
+	return nil
+}
+
+// dismantle removes the files of an instance from its folder in removed, except
+// the logs. The config and the note go last, so that an interrupted run can be
+// repeated.
+func (d *Driver) dismantle(gone string) error {
+	text, err := readFile(filepath.Join(gone, fileConfig), maxConfig)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	root := rootPath(parseConfig(string(text)))
+	if !d.inPool(root) {
+		root = ""
+	}
+	for _, r := range []string{root, filepath.Join(gone, "rootfs")} {
+		if r == "" {
+			continue
+		}
+		if err := d.freeLoops(r); err != nil {
+			return err
+		}
+		if err := removeVolume(r); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Hit(failpoint.LXCSubvolumeLeft); err != nil {
+		return err
+	}
+	for _, name := range []string{dirDevices, fileNote, fileConfig} {
+		if err := os.RemoveAll(filepath.Join(gone, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(gone)
+}
+
+// prune removes the oldest folders of removed instances. The number before the
+// last dash of a name is the time of the removal.
+func (d *Driver) prune() {
+	entries, err := os.ReadDir(d.own("removed"))
+	if err != nil {
+		return
+	}
+	when := func(e os.DirEntry) string {
+		parts := strings.Split(e.Name(), "-")
+		return parts[max(len(parts)-2, 0)]
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(when(a), when(b)) })
+	for _, e := range entries[:max(len(entries)-d.opts.Removed, 0)] {
+		path := d.own("removed", e.Name())
+		if _, err := os.Lstat(filepath.Join(path, fileConfig)); err == nil {
+			continue // its root filesystem is not removed yet
+		}
+		if err := os.RemoveAll(path); err != nil {
+			d.log.Warn("The logs of a removed instance cannot be deleted.", "folder", path, "error", err)
+		}
+	}
+}

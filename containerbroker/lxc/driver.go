@@ -1,0 +1,134 @@
+// Package lxc drives classic LXC, i.e. containers of liblxc without a daemon.
+// It reads the folders of the instances and the monitors' command sockets, and
+// runs the lxc tools only to change something. It uses no cgo and does not link
+// liblxc.
+package lxc
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/internal/flight"
+	"hostler/internal/run"
+)
+
+// IDs are the ids of the host that an unprivileged guest's users and groups
+// have. The first id belongs to the guest's id 0.
+type IDs struct{ FirstUser, FirstGroup, Count uint32 }
+
+// Host runs the programs that need root's full rights. What lxc-start starts
+// inherits the restrictions of its caller, so a confined agent lets PID 1 start
+// it.
+type Host interface {
+	// Attach runs a program whose streams are files, and returns its exit code.
+	// At the end of ctx it kills the program with its children.
+	Attach(ctx context.Context, a run.Attached) (exit int, err error)
+}
+
+// Options configures a Driver. Zero values take the defaults.
+type Options struct {
+	// Path is liblxc's folder of instances; default /var/lib/lxc. The agent's
+	// own files are in the folder .NAMESPACE below it.
+	Path string
+	// Namespace is the agent's namespace.
+	Namespace string
+	// IDs are the ids of unprivileged guests.
+	IDs IDs
+	// Bridge is the bridge of machines without declared interfaces; default
+	// lxcbr0. MTU is the MTU of interfaces that declare none; 0 means the
+	// bridge's.
+	Bridge string
+	MTU    int
+	// Images turns references into files. If it is nil, no image can be
+	// fetched.
+	Images images.Provider
+	// Host runs the lxc tools, Runner all other programs; default run.Host.
+	Host   Host
+	Runner run.Runner
+	// Removed is how many removed instances keep their logs; default 20.
+	Removed int
+	// Proc, Cgroup, Sys and Run are the host's filesystems; default /proc,
+	// /sys/fs/cgroup, /sys and /run.
+	Proc, Cgroup, Sys, Run string
+	// Logger may be nil.
+	Logger *slog.Logger
+	// AnswerTimeout bounds one question to a monitor; default 1 s. StartTimeout
+	// bounds one run of lxc-start; default 1 min. EndTimeout bounds the end of
+	// an instance that is stopped by force; default 30 s.
+	AnswerTimeout, StartTimeout, EndTimeout time.Duration
+	// StableTime is how long an instance must have run before it counts as
+	// stable; default 250 ms.
+	StableTime time.Duration
+	// AddressTimeout is how long a guest with a DHCP client may take to get an
+	// address; default 30 s.
+	AddressTimeout time.Duration
+}
+
+// Driver is the broker of the instances below one folder of liblxc.
+type Driver struct {
+	opts  Options
+	log   *slog.Logger
+	locks locks
+
+	flights flight.Group[containerbroker.Report, string]
+
+	// table returns the kernel's table of unix sockets, and rename gives a
+	// complete instance its name. Tests replace both.
+	table  func() ([]byte, error)
+	rename func(from, to string) error
+}
+
+var (
+	_ containerbroker.Broker         = (*Driver)(nil)
+	_ containerbroker.Differ         = (*Driver)(nil)
+	_ containerbroker.EventSource    = (*Driver)(nil)
+	_ containerbroker.Stamper        = (*Driver)(nil)
+	_ containerbroker.ReadinessProbe = (*Driver)(nil)
+	_ containerbroker.GuestAccess    = (*Driver)(nil)
+	_ containerbroker.ImageStore     = (*Driver)(nil)
+	_ containerbroker.Cleaner        = (*Driver)(nil)
+)
+
+// New returns a driver. It does not access the host.
+func New(opts Options) *Driver {
+	text := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	duration := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	text(&opts.Path, "/var/lib/lxc")
+	text(&opts.Bridge, "lxcbr0")
+	text(&opts.Proc, "/proc")
+	text(&opts.Cgroup, "/sys/fs/cgroup")
+	text(&opts.Sys, "/sys")
+	text(&opts.Run, "/run")
+	duration(&opts.AnswerTimeout, time.Second)
+	duration(&opts.StartTimeout, time.Minute)
+	duration(&opts.EndTimeout, 30*time.Second)
+	duration(&opts.StableTime, 250*time.Millisecond)
+	duration(&opts.AddressTimeout, 30*time.Second)
+	if opts.Removed <= 0 {
+		opts.Removed = 20
+	}
+	if opts.Host == nil {
+		opts.Host = run.Host{}
+	}
+	if opts.Runner == nil {
+		opts.Runner = run.Host{}
+	}
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}, rename: renameNew}
+	d.table = d.readSockets
+	return d
+}

@@ -1,0 +1,89 @@
+package lxc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"hostler/containerbroker"
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+)
+
+// ListImages implements containerbroker.ImageStore.
+func (d *Driver) ListImages(context.Context) ([]containerbroker.HypervisorImage, error) {
+	all, err := d.listImages()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the unpacked images: %w", err)
+	}
+	return all, nil
+}
+
+func (d *Driver) listImages() ([]containerbroker.HypervisorImage, error) {
+	if err := d.checkPool(); err != nil {
+		return nil, err
+	}
+	found, err := os.ReadDir(d.pool(dirImages))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := d.entries()
+	if err != nil {
+		return nil, err
+	}
+	users := map[string][]string{}
+	for _, e := range entries {
+		if e.inPool && e.note != nil {
+			users[e.note.Image] = append(users[e.note.Image], e.name)
+		}
+	}
+	var all []containerbroker.HypervisorImage
+	for _, f := range found {
+		if !digestPattern.MatchString(f.Name()) {
+			continue
+		}
+		var n imageNote
+		text, err := readFile(d.imageNotePath(f.Name()), maxNote)
+		if err == nil {
+			err = json.Unmarshal(text, &n)
+		}
+		if err != nil {
+			d.log.Warn("The note of an unpacked image cannot be read.", "image", f.Name(), "error", err)
+		}
+		all = append(all, containerbroker.HypervisorImage{
+			ID: f.Name(), Size: n.Size, Created: n.Created, Ours: true, Reference: n.Reference, UsedBy: users[f.Name()],
+		})
+	}
+	return all, nil
+}
+
+// DeleteImage implements containerbroker.ImageStore.
+func (d *Driver) DeleteImage(_ context.Context, id string) error {
+	if err := d.deleteImage(id); err != nil {
+		return fmt.Errorf("cannot delete image %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) deleteImage(id string) error {
+	all, err := d.listImages()
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, func(i containerbroker.HypervisorImage) bool { return i.ID == id })
+	if at < 0 {
+		return nil
+	}
+	if users := all[at].UsedBy; len(users) > 0 {
+		return fault.New(fault.Conflict, "it is used by %s", strings.Join(users, ", "))
+	}
+	return errors.Join(
+		removeVolume(d.imagePath(id)+suffixPrivileged), removeVolume(d.imagePath(id)), atomicfile.Remove(d.imageNotePath(id)))
+}

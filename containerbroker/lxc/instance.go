@@ -1,0 +1,82 @@
+package lxc
+
+import (
+	"context"
+	"slices"
+
+	"hostler/containerbroker"
+	"hostler/internal/oneline"
+)
+
+// raw is the data that Diff needs beyond containerbroker.Instance.
+type raw struct{ entry entry }
+
+// reported converts an entry. Status is that of the monitor.
+func (d *Driver) reported(e entry, status containerbroker.Status) containerbroker.Instance {
+	i := containerbroker.Instance{Name: e.name, Stamp: e.note.stamp(), Status: status, Arch: archOf(e.conf), Raw: raw{e}}
+	stopped := status == containerbroker.StatusStopped
+	switch wrong := e.conf.wrong(); {
+	case e.damaged != nil:
+		// The stamp of nobody: neither ours nor to be adopted.
+		i.Stamp, i.Status, i.Odd = &containerbroker.Stamp{Namespace: "?"}, containerbroker.StatusError, e.damaged.Error()
+		return i
+	case wrong != "" && stopped:
+		i.Status = containerbroker.StatusError
+		i.Odd = "liblxc refuses the line " + oneline.Clean(wrong, 128) + " of its config"
+	case e.rootGone && stopped && e.note.stamp() != nil:
+		i.Status = containerbroker.StatusHalfMade
+	}
+	if status == containerbroker.StatusFrozen {
+		i.Standstill = "it was frozen; `lxc-unfreeze -P " + d.opts.Path + " -n " + e.name + "` has it go on"
+	}
+	own := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
+	var odd string
+	own.CPUs, own.Memory, odd = d.readLimits(e.conf)
+	if i.Odd == "" {
+		i.Odd = odd
+	}
+	own.Autostart = e.conf.get(keyAutostart) == "1"
+	own.Privileged = len(e.conf.all(keyMap)) == 0
+	own.Nesting = slices.Contains(e.conf.all(keyMount), nestingMounts[0])
+	if n := e.note; n != nil {
+		own.RootDisk, own.ImageID, own.Record = n.RootDisk, n.Image, n.Record
+		own.UserData, own.NetworkConfig = n.Told.UserData, n.Told.NetworkConfig
+		i.Created, i.ImageID = n.Created, n.Image
+		i.RootUnlimited = n.RootDisk != 0 && e.inPool && !d.limitsRoots()
+	}
+	if e.note != nil {
+		for name, disk := range e.note.Disks {
+			own.Disks[name] = disk.disk(name).String()
+		}
+	}
+	i.Stored, i.Properties = own, own.Properties
+	i.CPUs, i.Memory = max(own.CPUs, 0), max(own.Memory, 0)
+	for _, nic := range e.conf.interfaces() {
+		if nic.hwaddr != "" {
+			i.MACs = append(i.MACs, nic.hwaddr)
+		}
+		given, ours := e.given(nic.name)
+		if ours {
+			own.NICs[nic.name] = nicText(nic, given)
+		}
+		if ours && nic.link != "" && nic.pair != "" && !stopped {
+			if i.Ports == nil {
+				i.Ports = map[string]containerbroker.Port{}
+			}
+			i.Ports[nic.name] = containerbroker.Port{Device: nic.pair, Bridge: nic.link}
+		}
+	}
+	slices.Sort(i.MACs)
+	return i
+}
+
+// seen is what a listing with detail adds about a running instance.
+func (d *Driver) seen(ctx context.Context, i *containerbroker.Instance) {
+	pid, err := d.pidOf(ctx, i.Name)
+	if err != nil {
+		return // it has just ended, as the next listing will show
+	}
+	i.PID = int64(pid)
+	i.Addresses = d.addresses(pid)
+	i.Started = d.startedAt(pid)
+}

@@ -1,0 +1,138 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// period is the time, in microseconds, in which a guest may use the processor
+// for period times its number of processors.
+const period = 100_000
+
+// limit is a file of a cgroup. An empty value means no limit, for which the
+// kernel's file has the value none.
+type limit struct{ field, controller, file, value, none string }
+
+// limits returns the files of this host's cgroup layout.
+func (d *Driver) limits(p containerbroker.Properties) []limit {
+	number := func(n int64) string {
+		if n <= 0 {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	quota := number(int64(p.CPUs) * period)
+	if d.unified() {
+		if quota != "" {
+			quota += " " + strconv.Itoa(period)
+		}
+		return []limit{
+			{containerbroker.FieldCPUs, "", "cpu.max", quota, "max"},
+			{containerbroker.FieldMemory, "", "memory.max", number(p.Memory), "max"},
+		}
+	}
+	length := ""
+	if quota != "" {
+		length = strconv.Itoa(period)
+	}
+	return []limit{
+		{containerbroker.FieldCPUs, "cpu", "cpu.cfs_period_us", length, strconv.Itoa(period)},
+		{containerbroker.FieldCPUs, "cpu", "cpu.cfs_quota_us", quota, "-1"},
+		{containerbroker.FieldMemory, "memory", "memory.limit_in_bytes", number(p.Memory), "-1"},
+	}
+}
+
+// readLimits reads the limits of a config. odd names a limit that no machine
+// can declare.
+func (d *Driver) readLimits(c config) (cpus int, memory int64, odd string) {
+	text := c.get(d.cgroupKey("cpu.cfs_quota_us"))
+	length := c.get(d.cgroupKey("cpu.cfs_period_us"))
+	if d.unified() {
+		text, length, _ = strings.Cut(c.get("lxc.cgroup2.cpu.max"), " ")
+	}
+	if text != "" && text != "max" && text != "-1" {
+		quota, err := strconv.ParseInt(text, 10, 64)
+		each, err2 := strconv.ParseInt(length, 10, 64)
+		if length == "" {
+			each, err2 = period, nil
+		}
+		if err != nil || err2 != nil || each <= 0 || quota <= 0 || quota%each != 0 {
+			return -1, 0, "its limit of processor time is not a whole number of processors: set it to one first"
+		}
+		cpus = int(quota / each)
+	}
+	file := "memory.limit_in_bytes"
+	if d.unified() {
+		file = "memory.max"
+	}
+	if text := c.get(d.cgroupKey(file)); text != "" && text != "max" && text != "-1" {
+		if memory = bytesOf(text); memory <= 0 {
+			return cpus, -1, "its limit of memory is not a size in bytes: set it to one first"
+		}
+	}
+	return cpus, memory, ""
+}
+
+// bytesOf reads a size as the kernel does, e.g. 512M. It returns -1 if the
+// text is no size.
+func bytesOf(text string) int64 {
+	shift := map[byte]uint{'k': 10, 'm': 20, 'g': 30, 't': 40}
+	bits := uint(0)
+	if n := len(text); n > 0 {
+		if b, is := shift[text[n-1]|0x20]; is {
+			text, bits = text[:n-1], b
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > (1<<63-1)>>bits {
+		return -1
+	}
+	return n << bits
+}
+
+// applyLimit writes the files of a field in the cgroup of a running instance.
+// The limits are on the cgroup above the one that the guest sees, so not even a
+// privileged guest can change them.
+func (d *Driver) applyLimit(ctx context.Context, name, field string, p containerbroker.Properties) error {
+	for _, l := range d.limits(p) {
+		if l.field != field {
+			continue
+		}
+		dir, err := d.limitCgroup(ctx, name, l.controller)
+		if err != nil {
+			return err
+		}
+		value := l.value
+		if value == "" {
+			value = l.none
+		}
+		err = os.WriteFile(filepath.Join(dir, l.file), []byte(value), 0)
+		if errors.Is(err, unix.EBUSY) {
+			return fault.New(fault.Transient, "the guest uses more memory than that")
+		}
+		if err != nil {
+			return fmt.Errorf("cannot limit it: %w", err)
+		}
+	}
+	return nil
+}
+
+// cgroupPath returns the folder of a cgroup that a monitor named. It refuses a
+// path that leaves the hierarchy.
+func (d *Driver) cgroupPath(controller, path string) (string, error) {
+	path = strings.TrimRight(path, "\x00")
+	if !strings.HasPrefix(path, "/") || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("the monitor names no cgroup")
+	}
+	return filepath.Join(d.opts.Cgroup, controller, path), nil
+}

@@ -1,0 +1,94 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// asked is how many monitors a listing asks at the same time.
+const asked = 8
+
+// List implements containerbroker.Broker. It runs no program: it reads the
+// folders of the instances and the kernel's table of sockets once, and asks the
+// monitors of the running instances. A monitor that does not answer makes only
+// its own instance unknown.
+func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	all, err := d.list(ctx, detail)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list LXC instances in %s: %w", d.opts.Path, err)
+	}
+	return all, nil
+}
+
+func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	if err := d.checkPool(); err != nil {
+		return nil, err
+	}
+	entries, err := d.entries()
+	if err != nil {
+		return nil, err
+	}
+	up, err := d.monitors()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]containerbroker.Instance, len(entries))
+	errs := make([]error, len(entries))
+	turns := make(chan struct{}, asked)
+	var wait sync.WaitGroup
+	for n, e := range entries {
+		if !up[socketName(d.opts.Path, e.name)] {
+			all[n] = d.reported(e, containerbroker.StatusStopped)
+			continue
+		}
+		turns <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			var status containerbroker.Status
+			if status, errs[n] = d.look(ctx, e.name); errs[n] != nil {
+				return
+			}
+			all[n] = d.reported(e, status)
+			if status == containerbroker.StatusRunning || status == containerbroker.StatusFrozen {
+				d.observe(ctx, e, &all[n])
+			}
+			if detail && status != containerbroker.StatusStopped && status != containerbroker.StatusUnknown {
+				d.seen(ctx, &all[n])
+			}
+		})
+	}
+	wait.Wait()
+	return all, errors.Join(errs...)
+}
+
+// entries reads the files of all instances, sorted by name.
+func (d *Driver) entries() ([]entry, error) {
+	found, err := os.ReadDir(d.opts.Path)
+	if err != nil {
+		return nil, err
+	}
+	var all []entry
+	for _, f := range found {
+		if hidden(f.Name()) || !f.IsDir() {
+			continue
+		}
+		e, err := d.readEntry(f.Name())
+		if fault.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}

@@ -1,0 +1,99 @@
+package lxc
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// entry is an instance as its files describe it.
+type entry struct {
+	name string
+	dir  string
+	conf config
+	// note is nil for an instance without a stamp. If damaged is set, the note
+	// is there but unreadable.
+	note    *note
+	damaged error
+	// root is the root filesystem. rootGone is true if it is missing, inPool if
+	// hostler made it.
+	root     string
+	rootGone bool
+	inPool   bool
+}
+
+// readEntry reads an instance's files. It returns fault.NotFound if the folder
+// holds no instance.
+func (d *Driver) readEntry(name string) (entry, error) {
+	e := entry{name: name, dir: d.instance(name)}
+	text, err := readFile(filepath.Join(e.dir, fileConfig), maxConfig)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return e, fault.New(fault.NotFound, "there is no instance %q", name)
+	case errors.Is(err, errUnreadable):
+		e.damaged = err
+	case err != nil:
+		return e, err
+	}
+	e.conf = parseConfig(string(text))
+	e.note, err = readNote(e.dir, name)
+	switch {
+	case errors.Is(err, errUnreadable):
+		e.damaged = err
+	case err != nil:
+		return e, err
+	}
+	e.root = rootPath(e.conf)
+	e.inPool = d.inPool(e.root)
+	if e.note != nil && e.root != "" {
+		_, err := os.Lstat(e.root)
+		e.rootGone = errors.Is(err, os.ErrNotExist)
+	}
+	return e, nil
+}
+
+// rootPath returns the root filesystem of a config, or "" if it is not a plain
+// folder.
+func rootPath(c config) string {
+	root := c.get(keyRoot)
+	for _, kind := range []string{"dir:", "btrfs:"} {
+		root = strings.TrimPrefix(root, kind)
+	}
+	if !filepath.IsAbs(root) {
+		return ""
+	}
+	return filepath.Clean(root)
+}
+
+// lookup finds an instance that bears the stamp's namespace and uid.
+func (d *Driver) lookup(name string, s containerbroker.Stamp) (entry, error) {
+	e, err := d.readEntry(name)
+	switch {
+	case err != nil:
+		return e, err
+	case e.damaged != nil:
+		return e, fault.Wrap(fault.NeedsOperator, e.damaged)
+	case !e.note.owned(s):
+		return e, fault.New(fault.Conflict, "it has another stamp")
+	}
+	return e, nil
+}
+
+// noted returns the note, or an empty note for an instance without one.
+func (e entry) noted() note {
+	if e.note == nil {
+		return note{}
+	}
+	return *e.note
+}
+
+// given returns what hostler noted about an interface that it made for the
+// instance's machine.
+func (e entry) given(name string) (givenNIC, bool) {
+	nic, is := e.noted().NICs[name]
+	return nic, is
+}

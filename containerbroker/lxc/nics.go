@@ -1,0 +1,130 @@
+package lxc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// defaultNIC is the name of the interface that an instance without declared
+// interfaces has.
+const defaultNIC = "eth0"
+
+// putNIC writes an interface to a config. It keeps an interface that has these
+// values. The host's end always has the name by which the firewall recognises
+// the guest. The config names no address: the guest's own network configuration
+// would remove it.
+func (d *Driver) putNIC(c *config, n *note, m containerbroker.Machine, nic containerbroker.NIC) {
+	if n.NICs == nil {
+		n.NICs = map[string]givenNIC{}
+	}
+	n.NICs[nic.Name] = givenNIC{Addresses: nic.Addresses}
+	if n.Default == nic.Name {
+		n.Default = ""
+	}
+	putInterface(c, d.filled(m, nic))
+}
+
+// putDefault gives an instance the interface of a machine that declares none.
+func (d *Driver) putDefault(c *config, n *note, uid string) {
+	n.Default = defaultNIC
+	putInterface(c, containerbroker.NIC{Name: defaultNIC, Bridge: d.opts.Bridge, MAC: macOf(uid, defaultNIC), MTU: d.opts.MTU})
+}
+
+// replug brings the interfaces of a running guest from an old config to a new
+// one. Interfaces that are the same in both stay plugged in. Those of hostler
+// that the guest lacks are plugged in again.
+func (d *Driver) replug(ctx context.Context, pid int, had, want config, ours map[string]givenNIC) error {
+	same := func(i iface, c config) bool {
+		other, is := c.findNIC(i.name)
+		other.index = i.index
+		return is && other == i
+	}
+	for _, i := range had.interfaces() {
+		if !same(i, want) {
+			if err := d.unplugNIC(ctx, pid, i); err != nil {
+				return err
+			}
+		}
+	}
+	for _, i := range want.interfaces() {
+		_, given := ours[i.name]
+		if !same(i, had) || given && !d.hasLink(i.pair) {
+			if err := d.plugNIC(ctx, pid, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// plugNIC makes a pair of devices, one of them in the guest's network. It first
+// removes a pair that an interrupted call left, and the interface that the
+// monitor's old settings gave to the guest when the guest rebooted.
+func (d *Driver) plugNIC(ctx context.Context, pid int, i iface) error {
+	d.removeLink(ctx, i.pair)
+	if err := d.removeInside(ctx, pid, i.name); err != nil {
+		return err
+	}
+	mtu := ""
+	if i.mtu != 0 {
+		mtu = " mtu " + strconv.Itoa(i.mtu)
+	}
+	batch := fmt.Sprintf("link add %s%s type veth peer name %s address %s%s netns %d\nlink set %s master %s up\n",
+		i.pair, mtu, i.name, i.hwaddr, mtu, pid, i.pair, i.link)
+	_, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"-batch", "-"}, Stdin: strings.NewReader(batch)})
+	if err == nil {
+		_, err = d.opts.Runner.Run(ctx, run.Command{
+			Path: paths.Nsenter, Args: []string{"-t", strconv.Itoa(pid), "-n", paths.IP, "link", "set", i.name, "up"},
+		})
+	}
+	if err != nil {
+		d.removeLink(context.WithoutCancel(ctx), i.pair)
+		return fmt.Errorf("cannot plug in %s: %w", i.name, err)
+	}
+	return nil
+}
+
+// unplugNIC removes an interface. The removal of one end removes the other.
+func (d *Driver) unplugNIC(ctx context.Context, pid int, i iface) error {
+	if i.pair != "" && d.hasLink(i.pair) {
+		if _, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"link", "delete", i.pair}}); err != nil && d.hasLink(i.pair) {
+			return fmt.Errorf("cannot unplug %s: %w", i.name, err)
+		}
+		return nil
+	}
+	if i.pair != "" {
+		return nil
+	}
+	return d.removeInside(ctx, pid, i.name) // liblxc chose the name of the host's end
+}
+
+// removeInside removes an interface in the guest, if there is one of that name.
+func (d *Driver) removeInside(ctx context.Context, pid int, name string) error {
+	devices, err := readProc(d.process(pid, "net/dev"))
+	if err != nil {
+		return fault.New(fault.Transient, "its init has ended: %w", err)
+	}
+	if !strings.Contains("\n"+strings.ReplaceAll(devices, " ", ""), "\n"+name+":") {
+		return nil
+	}
+	_, err = d.opts.Runner.Run(ctx, run.Command{
+		Path: paths.Nsenter, Args: []string{"-t", strconv.Itoa(pid), "-n", paths.IP, "link", "delete", name},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot unplug %s: %w", name, err)
+	}
+	return nil
+}
+
+func readProc(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return string(text), err
+}

@@ -1,0 +1,60 @@
+package lxc
+
+import (
+	"context"
+	"maps"
+	"os"
+	"strings"
+
+	"hostler/containerbroker"
+)
+
+// observe adds what a running instance has plugged in. It differs from the files
+// after the guest rebooted, because a monitor does not read them again.
+func (d *Driver) observe(ctx context.Context, e entry, i *containerbroker.Instance) {
+	now := i.Stored
+	now.NICs, now.Disks = maps.Clone(now.NICs), maps.Clone(now.Disks)
+	i.Running = &now
+	for name := range now.NICs {
+		if nic, is := e.conf.findNIC(name); is && nic.pair != "" && !d.hasLink(nic.pair) {
+			delete(now.NICs, name)
+		}
+	}
+	if len(now.Disks) == 0 {
+		return
+	}
+	pid, err := d.pidOf(ctx, e.name)
+	if err != nil {
+		return // it has just ended, as the next listing will show
+	}
+	mounted, err := d.mountPoints(pid)
+	if err != nil {
+		return
+	}
+	maps.DeleteFunc(now.Disks, func(name, _ string) bool { return !mounted[e.note.Disks[name].target()] })
+}
+
+// target returns the path of a disk in the guest.
+func (g givenDisk) target() string {
+	if g.Device != "" {
+		return g.Device
+	}
+	return g.Path
+}
+
+// mountPoints returns the mount points of a process's mounts. The fifth column of
+// mountinfo is the mount point, in which blanks are escaped.
+func (d *Driver) mountPoints(pid int) (map[string]bool, error) {
+	text, err := os.ReadFile(d.process(pid, "mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	found := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			found[unescape.Replace(fields[4])] = true
+		}
+	}
+	return found, nil
+}

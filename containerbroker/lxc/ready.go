@@ -1,0 +1,136 @@
+package lxc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/guestprobe"
+	"hostler/internal/fault"
+	"hostler/internal/pause"
+)
+
+// WaitReady implements containerbroker.ReadinessProbe. It runs one command in
+// the guest, limited only by ctx. A guest without a shell is ready once it runs.
+func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
+	found, err := d.waitReady(ctx, m, progress)
+	if err != nil {
+		return containerbroker.Readiness{}, fmt.Errorf("instance %q is not ready: %w", m.Name, err)
+	}
+	return found, nil
+}
+
+func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
+	var ready containerbroker.Readiness
+	if err := ctx.Err(); err != nil {
+		return ready, err
+	}
+	progress.Report("ready", "waiting for "+m.Name, -1)
+	pid, err := d.stable(ctx, m.Name)
+	if err != nil {
+		return ready, err
+	}
+	report, execErr := d.probe(ctx, m)
+	if ctx.Err() != nil {
+		return ready, fmt.Errorf("%w while waiting for its init, cloud-init or address", ctx.Err())
+	}
+	after, err := d.alive(ctx, m.Name)
+	if err != nil {
+		return ready, err
+	}
+	if after != pid {
+		return ready, fault.New(fault.Transient, "its init was started again meanwhile")
+	}
+	if execErr != nil {
+		return ready, execErr
+	}
+	if report == "" { // the guest has no shell
+		comm, _ := readFile(d.process(after, "comm"), 64)
+		report = "init " + string(comm)
+	}
+	ready = guestprobe.Report(report)
+	ready.Addresses = d.addresses(after)
+	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {
+		return ready, err
+	}
+	ready.SSH, ready.NoSSH = guestprobe.SSH(ctx, report, ready.Addresses)
+	return ready, ctx.Err()
+}
+
+// stable returns the process id of an init that has run for StableTime.
+func (d *Driver) stable(ctx context.Context, name string) (int, error) {
+	for {
+		pid, err := d.alive(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		rest := d.opts.StableTime - d.age(pid)
+		if rest <= 0 {
+			return pid, nil
+		}
+		if err := pause.For(ctx, rest); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// alive returns the process id of an instance's init. If the instance does not
+// run, alive returns a transient error with the last lines of its console.
+func (d *Driver) alive(ctx context.Context, name string) (int, error) {
+	if _, err := d.readEntry(name); err != nil {
+		return 0, err
+	}
+	status, err := d.look(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if status == containerbroker.StatusRunning {
+		pid, err := d.pidOf(ctx, name)
+		if err == nil && d.age(pid) > 0 {
+			return pid, nil
+		}
+		if err != nil && !errors.Is(err, errNoMonitor) {
+			return 0, err
+		}
+		status = containerbroker.StatusStopped // its monitor is about to end
+	}
+	return 0, d.died(name, status)
+}
+
+// died returns the error of an instance that does not run.
+func (d *Driver) died(name string, status containerbroker.Status) error {
+	return containerbroker.WithConsole(fault.New(fault.Transient, "it is %s", status), d.consoleTail(name))
+}
+
+// probe runs the script in the guest and returns its output. If the script does
+// not reach its end, a partial report could look like that of a ready guest.
+func (d *Driver) probe(ctx context.Context, m containerbroker.Machine) (string, error) {
+	tries := 0
+	if guestprobe.ExpectsAddress(m) {
+		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
+	}
+	var report boundedBuffer
+	code, err := d.exec(ctx, m.Name, containerbroker.ExecRequest{
+		Command: append([]string{"/bin/sh", "-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...),
+		Stdout:  &report,
+	})
+	noShell := code == notExecutable || code == notFound
+	if err == nil && code != 0 && !noShell {
+		err = containerbroker.WithConsole(fault.New(fault.Transient, "the check in the guest was broken off"), d.consoleTail(m.Name))
+	}
+	return report.String(), err
+}
+
+// boundedBuffer keeps the first guestprobe.MaxReport bytes and drops the rest.
+type boundedBuffer struct{ bytes.Buffer }
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if left := guestprobe.MaxReport - b.Len(); left > 0 {
+		b.Buffer.Write(p[:min(left, len(p))])
+	}
+	return len(p), nil
+}

@@ -1,0 +1,85 @@
+//go:build integration
+
+package lxc_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker"
+)
+
+// A guest that reboots loses what was plugged in since its start, because its
+// monitor keeps its old settings. The listing shows that, and an update plugs it
+// in again.
+func TestRebootFromInside(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "reboots")
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:78:01"}}
+	pid := w.start(t, m)
+	m.NICs[0].MAC = "00:16:3e:00:78:02" // its monitor knows the address before
+	m.NICs = append(m.NICs, containerbroker.NIC{Name: "lan", Bridge: w.bridge, MAC: "00:16:3e:00:78:03"})
+	share := folder(t)
+	must(t, os.Chmod(share, 0o777))
+	m.Disks = []containerbroker.Disk{
+		{Name: "fs-www", Source: share, Path: "/srv/two words"}, {Name: "vol-data", Source: device(t), Device: "/dev/hostler-data"},
+	}
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Fatalf("before the reboot: %+v", left)
+	}
+	w.inside(t, m.Name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, m.Name)
+		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
+	})
+	var fields []string
+	for _, c := range w.d.Diff(m, find(t, w.d, m.Name)) {
+		fields = append(fields, c.Field)
+		if c.Impact != containerbroker.ImpactLive || !strings.Contains(c.From, "not while it runs") {
+			t.Errorf("after the reboot: %+v", c)
+		}
+	}
+	if got := strings.Join(fields, ", "); got != "disk fs-www, disk vol-data, nic eth0, nic lan" {
+		t.Errorf("it lacks %s", got)
+	}
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Errorf("plugged in again: %+v", left)
+	}
+	w.says(t, m.Name, "cat /sys/class/net/eth0/address /sys/class/net/lan/address; touch '/srv/two words/x' /dev/hostler-data && head -c 1 /dev/hostler-data | wc -c",
+		"00:16:3e:00:78:02\n00:16:3e:00:78:03\n1")
+}
+
+// What interrupted operations left is removed. A root filesystem that no config
+// names is set aside, and that of a copied config stays.
+func TestLeftovers(t *testing.T) {
+	w := newWorld(t)
+	kept, gone := w.machine(t, "kept"), w.machine(t, "gone")
+	must(t, w.d.Create(t.Context(), kept, nil))
+	must(t, w.d.Create(t.Context(), gone, nil))
+	host(t, "cp", "-a", w.path+"/kept", w.path+"/copied")
+	must(t, os.Remove(w.path+"/copied/hostler.json"))
+	must(t, os.RemoveAll(w.path+"/gone"))
+	making := w.path + "/.hostler/making/token-half"
+	must(t, os.Mkdir(making, 0o700))
+	image := filepath.Join(w.path, ".hostler/pool/images", w.id)
+	host(t, "btrfs", "-q", "subvolume", "snapshot", image, w.path+"/.hostler/pool/guests/token-half")
+	places, more, err := w.d.MoveLeftovers(t.Context())
+	if err != nil || more || len(places) != 1 || !strings.Contains(places[0], gone.Stamp.Token) {
+		t.Errorf("%q, %v, %v", places, more, err)
+	}
+	for _, path := range []string{making, w.path + "/.hostler/pool/guests/token-half"} {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there", path)
+		}
+	}
+	if again, more, err := w.d.MoveLeftovers(t.Context()); len(again) > 0 || more || err != nil {
+		t.Errorf("again: %q, %v, %v", again, more, err)
+	}
+	must(t, w.d.SetPower(t.Context(), kept.Name, containerbroker.PowerStart, 0))
+	must(t, os.RemoveAll(w.path+"/copied"))
+}

@@ -1,0 +1,202 @@
+//go:build integration
+
+package lxc_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/containerbroker/lxc"
+	"hostler/internal/run"
+	"hostler/storage/idmap"
+)
+
+// rig is a private folder of instances with a pool, and a bridge with a DHCP
+// server.
+type rig struct {
+	t            *testing.T
+	path, bridge string
+	ids          lxc.IDs
+	cache        *images.Cache
+}
+
+// image is a small image whose init keeps running.
+const image = "busybox/1"
+
+func newRig(t *testing.T, btrfs bool) *rig {
+	t.Helper()
+	// Guests' root must be able to enter the folder, and its path must be short.
+	path, err := os.MkdirTemp("/var/tmp", "lxt") //nolint:usetesting // its parent is for everybody, and its path short
+	must(t, err)
+	must(t, os.Chmod(path, 0o711))
+	r := &rig{t: t, path: filepath.Join(path, "lxc")}
+	t.Cleanup(func() { r.tearDown(path) })
+	must(t, os.Mkdir(r.path, 0o711))
+	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
+	must(t, err)
+	r.ids = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
+	if btrfs {
+		pool := filepath.Join(r.path, ".hostler", "pool")
+		file := pool + ".img"
+		must(t, os.MkdirAll(pool, 0o711))
+		must(t, os.Chmod(filepath.Dir(pool), 0o711))
+		host(t, "truncate", "-s", "2G", file)
+		host(t, "mkfs.btrfs", "-q", file)
+		host(t, "mount", "-o", "loop", file, pool)
+		t.Cleanup(func() { host(t, "umount", pool) })
+		host(t, "btrfs", "quota", "enable", pool)
+	}
+	r.serve()
+	r.cache, err = images.Open(images.Options{Dir: filepath.Join(path, "images"), Runner: run.Host{}})
+	must(t, err)
+	return r
+}
+
+// serve makes a bridge with a DHCP server.
+func (r *rig) serve() {
+	r.bridge = bridge(r.t)
+	first := freeSubnet(r.t)
+	host(r.t, "ip", "address", "add", first+".1/24", "dev", r.bridge)
+	server := exec.Command("/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--bind-interfaces",
+		"--except-interface=lo", "--interface="+r.bridge, "--dhcp-authoritative", "--dhcp-no-override", "--no-ping",
+		"--dhcp-leasefile="+filepath.Join(filepath.Dir(r.path), "leases"), "--pid-file=", "--user=root",
+		"--dhcp-range="+first+".2,"+first+".254,infinite")
+	must(r.t, server.Start())
+	r.t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+}
+
+// freeSubnet returns the first three numbers of a network that the host does not
+// use.
+func freeSubnet(t *testing.T) string {
+	t.Helper()
+	taken, err := net.InterfaceAddrs()
+	must(t, err)
+	for range 1000 {
+		var octets [2]byte
+		_, _ = rand.Read(octets[:])
+		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
+		if !slices.ContainsFunc(taken, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.Contains(ip) }) {
+			return fmt.Sprintf("10.%d.%d", 128+octets[0]%100, octets[1])
+		}
+	}
+	t.Fatal("no free subnet")
+	return ""
+}
+
+func (r *rig) broker(namespace string) *lxc.Driver {
+	return lxc.New(lxc.Options{Path: r.path, Namespace: namespace, IDs: r.ids, Bridge: r.bridge, Images: r.cache})
+}
+
+// tearDown removes all that liblxc and the driver keep.
+func (r *rig) tearDown(path string) {
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/lxc.pivot.hostler")
+	more, _ := filepath.Glob("/sys/fs/cgroup/lxc.pivot.hostler")
+	for _, dir := range append(left, more...) {
+		// The last monitor is in it, or in one inside, until its end.
+		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if _ = syscall.Rmdir(dir + "/lxc.pivot"); !errors.Is(syscall.Rmdir(dir), syscall.EBUSY) {
+				break
+			}
+		}
+	}
+	must(r.t, os.RemoveAll(path))
+	must(r.t, os.RemoveAll("/run/lxc/lock"+r.path))
+	for dir := filepath.Dir("/run/lxc/lock" + r.path); dir != "/run/lxc/lock"; dir = filepath.Dir(dir) {
+		_ = syscall.Rmdir(dir)
+	}
+}
+
+// left describes what remains of the instances.
+func (r *rig) left() (all []string) {
+	for _, pattern := range []string{
+		r.path + "/*", r.path + "/.hostler/making/*", r.path + "/.hostler/pool/guests/*", r.path + "/.hostler/pool/privileged/*",
+		"/sys/fs/cgroup/*/lxc.[mp]*.hostler.*", "/sys/fs/cgroup/lxc.[mp]*.hostler.*", "/sys/class/net/" + r.bridge + "/brif/*",
+		"/run/lxc/lock" + r.path + "/.*",
+	} {
+		found, _ := filepath.Glob(pattern)
+		for _, path := range found {
+			if !strings.HasPrefix(filepath.Base(path), ".") || strings.HasPrefix(path, "/run/lxc/lock") {
+				all = append(all, path)
+			}
+		}
+	}
+	out, _ := exec.Command("pgrep", "-af", r.path).Output()
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "[lxc monitor]") {
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
+}
+
+// addForeign makes an instance as an administrator would, without a note.
+func (r *rig) addForeign(t *testing.T, name string) {
+	t.Helper()
+	dir := filepath.Join(r.path, name)
+	must(t, os.MkdirAll(filepath.Join(dir, "rootfs"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "config"), []byte("# made by hand\nlxc.uts.name = "+name+"\nlxc.rootfs.path = dir:"+dir+"/rootfs\n"), 0o600))
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+}
+
+func find(t *testing.T, broker containerbroker.Broker, name string) containerbroker.Instance {
+	t.Helper()
+	all, err := broker.List(t.Context(), true)
+	must(t, err)
+	at := slices.IndexFunc(all, func(i containerbroker.Instance) bool { return i.Name == name })
+	if at < 0 {
+		t.Fatalf("%s is not listed", name)
+	}
+	return all[at]
+}
+
+func host(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", command, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func bridge(t *testing.T) string {
+	t.Helper()
+	name := "lxb" + strings.ToLower(rand.Text()[:8])
+	host(t, "ip", "link", "add", "name", name, "type", "bridge", "forward_delay", "0")
+	t.Cleanup(func() { host(t, "ip", "link", "delete", name) })
+	host(t, "ip", "link", "set", name, "up")
+	return name
+}
+
+func folder(t *testing.T) string { return t.TempDir() }
+
+// device makes a loop device of 1 MiB.
+func device(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "backing")
+	must(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
+	name := host(t, "losetup", "--find", "--show", file)
+	t.Cleanup(func() { host(t, "losetup", "--detach", name) })
+	return name
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,89 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/containerbroker"
+)
+
+// state is liblxc's state of an instance.
+type state uint64
+
+// The states, in liblxc's order.
+const (
+	stateStopped state = iota
+	stateStarting
+	stateRunning
+	stateStopping
+	stateAborting
+	stateFreezing
+	stateFrozen
+	stateThawed
+)
+
+// status converts a state that a monitor reported.
+func (s state) status() containerbroker.Status {
+	switch s {
+	case stateRunning, stateThawed:
+		return containerbroker.StatusRunning
+	case stateFrozen:
+		return containerbroker.StatusFrozen
+	case stateStarting, stateStopping, stateAborting, stateFreezing:
+		return containerbroker.StatusBusy
+	case stateStopped: // the monitor is about to end
+		return containerbroker.StatusBusy
+	}
+	return containerbroker.StatusUnknown
+}
+
+// stateOf asks the monitor of an instance. It fails with errNoMonitor if the
+// instance is stopped.
+func (d *Driver) stateOf(ctx context.Context, name string) (state, error) {
+	a, err := d.ask(ctx, name, cmdState, nil)
+	return state(a.word), err
+}
+
+// pidOf returns the process id of an instance's init.
+func (d *Driver) pidOf(ctx context.Context, name string) (int, error) {
+	a, err := d.ask(ctx, name, cmdInitPID, nil)
+	if err == nil && (int64(a.word) <= 1 || a.word > 1<<30) {
+		err = errNoMonitor
+	}
+	return int(a.word), err
+}
+
+// limitCgroup returns the folder of the cgroup that holds an instance's limits.
+// On cgroup v1, controller selects the hierarchy.
+func (d *Driver) limitCgroup(ctx context.Context, name, controller string) (string, error) {
+	var data []byte
+	if !d.unified() {
+		data = append([]byte(controller), 0)
+	}
+	a, err := d.ask(ctx, name, cmdLimitCgroup, data)
+	if err != nil {
+		return "", err
+	}
+	return d.cgroupPath(controller, string(a.data))
+}
+
+// Status of a monitor that may not answer: an instance whose monitor hangs is
+// alone unknown.
+func (d *Driver) look(ctx context.Context, name string) (containerbroker.Status, error) {
+	s, err := d.stateOf(ctx, name)
+	switch {
+	case err == nil:
+		return s.status(), nil
+	case errors.Is(err, errNoMonitor):
+		return containerbroker.StatusStopped, nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.EAGAIN): // EAGAIN: it accepts no more connections
+		return containerbroker.StatusUnknown, nil
+	}
+	return "", fmt.Errorf("cannot ask the monitor of %q: %w", name, err)
+}

@@ -1,0 +1,49 @@
+package lxc
+
+import (
+	"context"
+	"fmt"
+
+	"hostler/containerbroker"
+)
+
+// Update implements containerbroker.Broker. It changes the running instance
+// first and its files then. After an interruption the files still show the
+// difference, so the change is made again. It keeps lines of the config that
+// hostler does not write.
+func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	if err := d.update(ctx, m, changes); err != nil {
+		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	want, err := settingsOf(m)
+	if err != nil {
+		return err
+	}
+	unlock, err := d.lock(ctx, m.Name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, err := d.lookup(m.Name, m.Stamp)
+	if err != nil {
+		return err
+	}
+	if err := containerbroker.CheckUpdate(changes, want, containerbroker.Instance{Raw: raw{e}}, impactOf); err != nil {
+		return err
+	}
+	pid, err := d.runningPID(ctx, m.Name)
+	if err != nil {
+		return err
+	}
+	u := updater{d: d, m: m, want: want, pid: pid, e: e, conf: e.conf.clone(), note: e.note.clone()}
+	for _, change := range changes {
+		if err := u.change(ctx, change.Field); err != nil {
+			return err
+		}
+	}
+	return u.finish(ctx)
+}

@@ -1,0 +1,145 @@
+package lxc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// updater is a running update.
+type updater struct {
+	d    *Driver
+	m    containerbroker.Machine
+	want containerbroker.Settings
+	pid  int // 0 if the instance does not run
+	e    entry
+	// conf and note are what the instance gets.
+	conf config
+	note *note
+	nics bool // an interface changes
+	seed bool // cloud-init's data changes
+}
+
+// change makes one change.
+func (u *updater) change(ctx context.Context, field string) error {
+	if name, is := containerbroker.NICOf(field); is {
+		u.changeNIC(name)
+		return nil
+	}
+	if name, is := containerbroker.DiskOf(field); is {
+		return u.changeDisk(ctx, name)
+	}
+	switch field {
+	case containerbroker.FieldCPUs, containerbroker.FieldMemory:
+		for _, l := range u.d.limits(u.want.Properties) {
+			if l.field == field {
+				u.conf.set(u.d.cgroupKey(l.file), l.value)
+			}
+		}
+		if u.pid != 0 {
+			return u.d.applyLimit(ctx, u.m.Name, field, u.want.Properties)
+		}
+	case containerbroker.FieldRootDisk:
+		u.note.RootDisk = u.want.RootDisk
+		if err := u.d.limitVolume(u.e.root, u.want.RootDisk); err != nil {
+			return fmt.Errorf("cannot limit its root disk: %w", err)
+		}
+	case containerbroker.FieldAutostart:
+		setAutostart(&u.conf, u.want.Autostart)
+	case containerbroker.FieldPrivileged:
+		u.d.setPrivileged(&u.conf, u.want.Privileged)
+	case containerbroker.FieldNesting:
+		setNesting(&u.conf, u.want.Nesting)
+	case containerbroker.FieldRecord:
+		u.note.Record = u.want.Record
+	case containerbroker.FieldUserData:
+		u.note.Told.UserData, u.seed = u.want.UserData, true
+		if u.m.RerunFirstBoot {
+			u.note.InstanceID = nextInstanceID(u.note.InstanceID, u.m.Stamp.UID)
+		}
+	case containerbroker.FieldNetworkConfig:
+		u.note.Told.NetworkConfig, u.seed = u.want.NetworkConfig, true
+	default:
+		return fault.New(fault.Invalid, "it has no field %q", field)
+	}
+	return nil
+}
+
+func (u *updater) changeNIC(name string) {
+	u.nics = true
+	at := slices.IndexFunc(u.m.NICs, func(n containerbroker.NIC) bool { return n.Name == name })
+	if at >= 0 {
+		u.d.putNIC(&u.conf, u.note, u.m, u.m.NICs[at])
+		return
+	}
+	delete(u.note.NICs, name)
+	if u.note.Default == name {
+		u.note.Default = ""
+	}
+	if i, is := u.conf.findNIC(name); is {
+		u.conf.dropInterface(i.index)
+	}
+}
+
+func (u *updater) changeDisk(ctx context.Context, name string) error {
+	had, has := u.e.note.Disks[name]
+	at := slices.IndexFunc(u.m.Disks, func(disk containerbroker.Disk) bool { return disk.Name == name })
+	var want givenDisk
+	if at >= 0 {
+		want = givenOf(u.m.Disks[at])
+	}
+	same := has && had == want // it is only to be plugged in again
+	if has && !same && u.pid != 0 {
+		if err := u.d.unplugDisk(ctx, u.e, u.pid, had); err != nil {
+			return err
+		}
+	}
+	if at < 0 {
+		return u.d.dropDisk(&u.conf, u.note, u.e.dir, name)
+	}
+	if err := u.d.putDisk(&u.conf, u.note, u.e.dir, u.m.Disks[at]); err != nil {
+		return err
+	}
+	if u.pid == 0 {
+		return nil
+	}
+	return u.d.plugDisk(ctx, u.e, u.pid, name, want)
+}
+
+// finish plugs the interfaces, and writes the files.
+func (u *updater) finish(ctx context.Context) error {
+	if u.nics && len(u.m.NICs) == 0 && len(u.conf.interfaces()) == 0 {
+		u.d.putDefault(&u.conf, u.note, u.m.Stamp.UID)
+	}
+	if u.nics && u.pid != 0 {
+		if err := u.d.replug(ctx, u.pid, u.e.conf, u.conf, u.note.NICs); err != nil {
+			return err
+		}
+	}
+	if u.seed && u.e.root != "" && !u.e.rootGone {
+		if err := u.d.reseed(u.e.root, privileged(u.e.conf), seedOf(u.m, u.note)); err != nil {
+			return fmt.Errorf("cannot write cloud-init's data: %w", err)
+		}
+	}
+	if !slices.Equal(u.conf.lines, u.e.conf.lines) || !reflect.DeepEqual(u.note, u.e.note) {
+		u.note.Store = u.m.Stamp.Store
+	}
+	if err := u.d.writeConfig(&u.e, u.conf); err != nil {
+		return err
+	}
+	if reflect.DeepEqual(u.note, u.e.note) {
+		return nil
+	}
+	return u.note.write(u.e.dir)
+}
+
+func (n *note) clone() *note {
+	other := *n
+	other.NICs, other.Disks = maps.Clone(n.NICs), maps.Clone(n.Disks)
+	return &other
+}

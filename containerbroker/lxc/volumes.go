@@ -1,0 +1,116 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// makeVolume makes an empty root filesystem.
+func (d *Driver) makeVolume(path string) error {
+	if !d.onBtrfs() {
+		return os.Mkdir(path, 0o755)
+	}
+	var a volumeArgs
+	copy(a.name[:], filepath.Base(path))
+	return ioctl(filepath.Dir(path), btrfsSubvolCreate, unsafe.Pointer(&a))
+}
+
+// cloneVolume copies a root filesystem that does not change meanwhile. On btrfs
+// the snapshot is durable when the call returns.
+func (d *Driver) cloneVolume(ctx context.Context, from, to string) error {
+	if !d.onBtrfs() {
+		_, err := d.opts.Runner.Run(ctx, run.Command{
+			Path: paths.Cp, Args: []string{"-a", "--reflink=auto", "-T", from, to}, Timeout: 10 * time.Minute,
+		})
+		return err
+	}
+	source, err := unix.Open(from, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: from, Err: err}
+	}
+	defer func() { _ = unix.Close(source) }()
+	a := snapshotArgs{fd: int64(source)}
+	copy(a.name[:], filepath.Base(to))
+	return ioctl(filepath.Dir(to), btrfsSnapshotCreate, unsafe.Pointer(&a))
+}
+
+// limitVolume limits a root filesystem to a size in bytes; 0 means no limit. It
+// does nothing where the pool keeps no limits.
+func (d *Driver) limitVolume(path string, size int64) error {
+	if !d.limitsRoots() {
+		return nil
+	}
+	a := quotaArgs{flags: 1, referenced: uint64(size)}
+	if size == 0 {
+		a.referenced = ^uint64(0) // removes the limit
+	}
+	return ioctl(path, btrfsQgroupLimit, unsafe.Pointer(&a))
+}
+
+// removeVolume removes a root filesystem with the subvolumes that the guest made
+// in it. A missing one is success.
+func removeVolume(path string) error {
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); errors.Is(err, unix.ENOENT) {
+		return nil
+	} else if err != nil {
+		return &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if s.Ino != btrfsRootInode {
+		return os.RemoveAll(path)
+	}
+	err := deleteSubvolume(path)
+	if !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	inner, err := innerSubvolumes(path)
+	if err != nil {
+		return err
+	}
+	for _, sub := range inner {
+		if err := deleteSubvolume(sub); err != nil {
+			return fmt.Errorf("cannot remove a subvolume that the guest made: %w", err)
+		}
+	}
+	return deleteSubvolume(path)
+}
+
+func deleteSubvolume(path string) error {
+	var a volumeArgs
+	copy(a.name[:], filepath.Base(path))
+	return ioctl(filepath.Dir(path), btrfsSubvolDelete, unsafe.Pointer(&a))
+}
+
+// innerSubvolumes lists the subvolumes below a folder, the deepest first.
+func innerSubvolumes(path string) (found []string, err error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		sub := filepath.Join(path, e.Name())
+		deeper, err := innerSubvolumes(sub)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, deeper...)
+		var s unix.Stat_t
+		if unix.Lstat(sub, &s) == nil && s.Ino == btrfsRootInode {
+			found = append(found, sub)
+		}
+	}
+	return found, nil
+}
