@@ -58,12 +58,16 @@ type Declarations struct {
 	reported map[string]string
 	// readFiles holds the result of stampsOf() at the last reading.
 	readFiles map[string]string
+	// decided is the outcome of the last reading, or nil before the first. news is
+	// closed and replaced after each reading.
+	decided *decision
+	news    chan struct{}
 }
 
 // NewDeclarations returns the Declarations of a folder. Run() starts to follow
 // the files.
 func NewDeclarations(o Options) *Declarations {
-	return &Declarations{o: o, reported: map[string]string{}}
+	return &Declarations{o: o, reported: map[string]string{}, news: make(chan struct{})}
 }
 
 // again is the delay before the folder is read again when a file was refused
@@ -106,7 +110,10 @@ func (d *Declarations) Run(ctx context.Context, a Applier) error {
 				return whileWritten, nil
 			}
 			last = round{before: stampsOf(dir)}
-			next, written, err := reader.apply(ctx, a)
+			next, written, refused, err := reader.apply(ctx, a)
+			if err == nil {
+				d.decide(decision{stamps: last.before, whole: len(written) == 0, refused: refused})
+			}
 			if last.written = written; len(written) == 0 {
 				return next, err
 			}
@@ -144,7 +151,9 @@ func (d *Declarations) awaitFolder(ctx context.Context, a Applier) error {
 			}
 			break
 		}
-		d.report(dir, fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir))
+		text := fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir)
+		d.report(dir, text)
+		d.decide(decision{whole: true, refused: []declare.RefusedFile{{Path: dir, Reason: text, Retried: true}}})
 		select {
 		case <-ctx.Done():
 		case <-time.After(lookForFolder):
@@ -172,25 +181,26 @@ func makeFolder(dir string, group int) error {
 }
 
 // apply reads the files of the folder and puts them in force. It returns the
-// delay before the next call (zero if none is needed) and the files that are
-// still being written.
-func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration, written []string, err error) {
+// delay before the next call (zero if none is needed), the files that are still
+// being written, and the files that are not in force.
+func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration, written []string, refused []declare.RefusedFile, err error) {
 	d := r.d
 	f, next, written, err := r.read(ctx, a)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
 	answer, err := a.ApplyFolder(ctx, f)
 	if err != nil {
-		d.report(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
-		return again, written, nil
+		text := fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err))
+		d.report(r.dir, text)
+		return again, written, []declare.RefusedFile{{Path: r.dir, Reason: text, Retried: true}}, nil
 	}
 	d.notice(r.dir, "")
 	// A folder on another filesystem counts as moved until all its files were read
 	// and decided on.
 	if !answer.Partial() {
 		if err := r.remember(ctx); err != nil {
-			return 0, nil, err
+			return 0, nil, nil, err
 		}
 	}
 	for path := range f.Files {
@@ -202,11 +212,14 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 			next = d
 		}
 	}
-	for path := range answer.Refused {
+	for path, why := range answer.Refused {
 		// If the text itself is valid, the reason for the refusal may pass.
-		if _, _, err := spec.ParseAlone(path, f.Files[path].Content); err == nil || f.Files[path].Err != nil {
+		_, _, err := spec.ParseAlone(path, f.Files[path].Content)
+		passes := err == nil || f.Files[path].Err != nil
+		if passes {
 			sooner(again)
 		}
+		refused = append(refused, declare.RefusedFile{Path: path, Reason: spec.Summary(why), Retried: passes})
 	}
 	if len(answer.Held) > 0 {
 		sooner(lookAgain)
@@ -214,7 +227,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 	if f.Fresh && len(answer.Settling) > 0 {
 		sooner(goneFor)
 	}
-	return next, written, nil
+	return next, written, refused, nil
 }
 
 // reportFile updates the notice that says whether a file is applied, held or

@@ -170,7 +170,7 @@ func (c *confd) ApplyFolder(ctx context.Context, f declare.Folder) (declare.Fold
 // apply reads the folder once and returns the delay before the next reading.
 func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
 	t.Helper()
-	next, _, err := r.apply(t.Context(), c)
+	next, _, _, err := r.apply(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

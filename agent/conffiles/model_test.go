@@ -139,7 +139,7 @@ func (m *model) boot() {
 
 // read makes the agent read conf.d; the agent may crash in it.
 func (m *model) read() {
-	_, _, err := m.r.apply(m.t.Context(), m.c)
+	_, _, _, err := m.r.apply(m.t.Context(), m.c)
 	if errors.Is(err, errCrash) || m.store.dies == 0 && m.c.notices[m.dir] != "" && strings.Contains(m.c.notices[m.dir], errCrash.Error()) {
 		m.note("  the agent died")
 		m.boot()

@@ -1,0 +1,65 @@
+package conffiles
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The state of the folder follows each reading. It is unread from the change of
+// a file until the file was read.
+func TestStateOfTheFolder(t *testing.T) {
+	c := newConfd(t)
+	dir := c.o.Dir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("web.yaml", "version: 1\nmachines: {web: {type: lxd, image: debian/12}}\n")
+	if s := c.State(); s.Read {
+		t.Fatal("read before the first reading")
+	}
+	read := c.News()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, c) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-read
+	if s := c.State(); !s.Read || len(s.Refused) > 0 {
+		t.Fatalf("after the first reading: %+v", s)
+	}
+	if alive, _ := c.lives(t); len(alive) != 1 {
+		t.Fatalf("machines after the first reading: %v", alive)
+	}
+
+	read = c.News()
+	write("db.yaml", "version: 1\nmachine: {}\n")
+	if s := c.State(); s.Read {
+		t.Fatal("a new file counts as read at once")
+	}
+	<-read
+	eventually(t, "the error of the new file", func() bool {
+		s := c.State()
+		return s.Read && len(s.Refused) == 1 && !s.Refused[0].Retried && strings.Contains(s.Refused[0].Reason, "db.yaml:2:1:")
+	})
+
+	read = c.News()
+	write("db.yaml", "version: 1\nmachines: {web: {type: lxd, image: debian/13}}\n")
+	<-read
+	eventually(t, "a refusal that may pass", func() bool {
+		s := c.State()
+		return s.Read && len(s.Refused) == 1 && s.Refused[0].Retried
+	})
+}
