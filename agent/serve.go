@@ -29,7 +29,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
 		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()),
-		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread,
+		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread, Folder: h.declarations,
 	})
 }
 

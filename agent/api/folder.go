@@ -3,10 +3,68 @@ package api
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"reflect"
 
+	"hostler/agent/api/raw"
+	"hostler/agent/client"
 	"hostler/agent/declare"
 	"hostler/agent/state"
 )
+
+// Folder is the folder of declaration files, conf.d.
+type Folder interface {
+	State() declare.FolderState
+	// News returns a channel that is closed after the next reading of the files.
+	News() <-chan struct{}
+}
+
+// watchFolder sends the state of the folder, and again when it has changed after
+// a reading of the files.
+func (s *Server) watchFolder(w http.ResponseWriter, r *http.Request) {
+	l := raw.NewLines(w)
+	if _, err := raw.Query(r); err != nil {
+		l.Fail(err)
+		return
+	}
+	if s.o.Folder == nil {
+		_ = l.Send(client.Line{Folder: &client.FolderState{Read: true, Refused: []client.RefusedFile{}}, Done: true})
+		return
+	}
+	ctx := r.Context()
+	news := s.o.Folder.News()
+	var last client.FolderState
+	look := func(struct{}) error {
+		now := folderView(s.o.Folder.State())
+		if l.Begun && reflect.DeepEqual(now, last) {
+			return nil
+		}
+		last = now
+		return l.Send(client.Line{Folder: &now})
+	}
+	if err := look(struct{}{}); err != nil {
+		l.Fail(err)
+		return
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-news:
+			}
+			news = s.o.Folder.News()
+			select {
+			case <-ctx.Done():
+				return
+			case read <- struct{}{}:
+			}
+		}
+	}()
+	raw.Follow(ctx, s.streamOptions(), l, read, 0, look)
+}
 
 // ApplyFolder makes the files of a directory, together with the documents that
 // were applied, the declared state. It is idempotent.
@@ -54,4 +112,12 @@ func (s *Server) Files(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return w.Files(), nil
+}
+
+func folderView(f declare.FolderState) client.FolderState {
+	v := client.FolderState{Path: f.Path, Read: f.Read, Refused: []client.RefusedFile{}}
+	for _, r := range f.Refused {
+		v.Refused = append(v.Refused, client.RefusedFile(r))
+	}
+	return v
 }

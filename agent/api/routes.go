@@ -99,6 +99,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events), paged: true},
 		{method: "GET", path: "/v1/watch/machines", right: rightRead, summary: "The machines after every change, a line each time", raw: s.watchMachines, stream: true},
 		{method: "GET", path: "/v1/watch/rows", right: rightRead, summary: "The rows of kinds, and those of a kind after every change, a line each time", raw: s.watchRows, stream: true},
+		{method: "GET", path: "/v1/watch/folder", right: rightRead, summary: "The state of conf.d after every reading, a line each time", raw: s.watchFolder, stream: true},
 		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "Events as they occur, one per line", raw: s.watchEvents, stream: true},
 		{method: "POST", path: "/v1/machines/{name}/power", right: rightChange, summary: "Start, stop or restart a machine", mount: typed(s.power)},
 		{method: "POST", path: "/v1/machines/{name}/release", right: rightChange, summary: "Let a machine's instance go", mount: typed(s.release)},

@@ -55,6 +55,8 @@ type Options struct {
 	// Unread returns the reason why the declaration files may declare more
 	// objects than were read, or "" if they do not. If nil, there are no files.
 	Unread func() string
+	// Folder is the folder of declaration files. If nil, there are no files.
+	Folder Folder
 	// Look bounds the time for which an apply observes the host before it writes.
 	// 0 means a third of answerTimeout.
 	Look time.Duration

@@ -31,7 +31,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 	if err != nil {
 		return nil, err
 	}
-	if held != "" {
+	if st.Held = held; held != "" {
 		st.Notices = append(slices.Clone(st.Notices), held)
 	}
 	types := map[string]*state.Object{}

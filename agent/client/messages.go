@@ -135,6 +135,24 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
+// FolderState says whether the files of conf.d are in force.
+type FolderState struct {
+	Path string `json:"path"`
+	// Read is true if all files were read in their present form.
+	Read bool `json:"read"`
+	// Refused are the files that are not in force, sorted by path.
+	Refused []RefusedFile `json:"refused"`
+}
+
+// RefusedFile is a file of conf.d, or the folder itself, that is not in force.
+type RefusedFile struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	// Retried is true if the reason may pass. The agent then tries again without a
+	// change of the file.
+	Retried bool `json:"retried"`
+}
+
 // Rows are all current rows of a kind. Kind is in the plural, e.g. machines.
 type Rows struct {
 	Kind string          `json:"kind"`
@@ -144,11 +162,12 @@ type Rows struct {
 // Line is a line of a stream. A line without any field is a heartbeat.
 // Machines is a pointer so that an empty list differs from no list.
 type Line struct {
-	Machines *[]Machine `json:"machines,omitempty"`
-	Rows     *Rows      `json:"rows,omitempty"`
-	Event    *Event     `json:"event,omitempty"`
-	Progress *Progress  `json:"progress,omitempty"`
-	Image    *Image     `json:"image,omitempty"`
+	Machines *[]Machine   `json:"machines,omitempty"`
+	Rows     *Rows        `json:"rows,omitempty"`
+	Event    *Event       `json:"event,omitempty"`
+	Progress *Progress    `json:"progress,omitempty"`
+	Image    *Image       `json:"image,omitempty"`
+	Folder   *FolderState `json:"folder,omitempty"`
 	// Problem ends the stream.
 	Problem *Problem `json:"problem,omitempty"`
 	// Done ends the stream of a successful operation.

@@ -50,6 +50,17 @@ func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn
 	})
 }
 
+// WatchFolder calls fn() with the state of conf.d, at first and after the agent
+// read the files again. The errors are those of WatchMachines().
+func (c *Client) WatchFolder(ctx context.Context, fn func(FolderState) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/folder", nil, nil, func(m Line) error {
+		if m.Folder == nil {
+			return nil
+		}
+		return fn(*m.Folder)
+	})
+}
+
 // ImageImport imports a file of the host into the image cache under a
 // reference. If digest is empty, the agent computes it and returns it in the
 // row.

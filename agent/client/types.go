@@ -165,6 +165,8 @@ type Status struct {
 	// Notices are important facts for the user, e.g. a rebuilt store, a rejected
 	// conf.d file or a pending restart.
 	Notices []string `json:"notices"`
+	// Held says which removals wait for the user's consent, or is empty.
+	Held string `json:"held,omitempty"`
 }
 
 // UnknownInstance is an instance with our stamp and no record.
