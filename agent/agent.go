@@ -73,15 +73,17 @@ func Run(ctx context.Context, o Options) error {
 	h.noticeRelease()
 	h.prepareStorage(ctx)
 	h.prepareNetworks(ctx)
+	read := h.declarations.News()
 	for _, w := range Workers() {
 		if w.start != nil {
 			h.sup.Start(ctx, w.Name, w.start(h, server))
 		}
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, h.listener) }()
+	go func() { defer cancel(); served <- server.Serve(ctx, h.listener) }()
 	h.sup.Start(ctx, "watchdog", keepAlive(h.answers, h.logger))
 	h.sup.Start(ctx, "memory", h.memory.Run)
+	h.awaitReading(ctx, read)
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
@@ -91,6 +93,23 @@ func Run(ctx context.Context, o Options) error {
 	cancel()
 	h.sup.Wait()
 	return err
+}
+
+// readingLimit bounds the time for which the agent's readiness waits for the
+// first reading of conf.d. It is less than the unit's TimeoutStartSec.
+const readingLimit = 30 * time.Second
+
+// awaitReading waits until conf.d was read once. A caller of `hostler wait` that
+// systemd starts after the agent then finds the declared objects.
+func (h *host) awaitReading(ctx context.Context, read <-chan struct{}) {
+	limit := time.NewTimer(readingLimit)
+	defer limit.Stop()
+	select {
+	case <-read:
+	case <-ctx.Done():
+	case <-limit.C:
+		h.logger.Warn("The agent is ready although conf.d was not read yet.", "limit", readingLimit)
+	}
 }
 
 // open reads the configuration, claims the hypervisors and opens the store.
