@@ -44,6 +44,7 @@ type declarer interface {
 
 type watcher interface {
 	WatchRows(ctx context.Context, kinds, machines []string, fn func(kind string, rows json.RawMessage) error) error
+	WatchFolder(ctx context.Context, fn func(client.FolderState) error) error
 	WatchEvents(ctx context.Context, after int64, object string, fn func(client.Event) error) error
 }
 

@@ -15,6 +15,7 @@ const (
 	exitOK       = 0
 	exitError    = 1
 	exitChanges  = 2
+	exitDegraded = 2
 	exitNotFound = 3
 	exitTimeout  = 124
 	// exitInterrupted is a shell's exit code for a command that SIGINT ended.

@@ -28,6 +28,7 @@ type standIn struct {
 	rows         map[string]string        // JSON of the kinds without a Go type
 	events       []client.Event
 	status       client.Status
+	folder       []client.FolderState // the states of conf.d that a watch shows; empty means read
 	checks       []client.Check
 	harvest      client.Harvest
 	// film holds the sets of machines that a watch shows after the present
@@ -202,6 +203,23 @@ func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn 
 	}
 	s.lost--
 	return fault.New(fault.Transient, "lost the agent's answer")
+}
+
+func (s *standIn) WatchFolder(ctx context.Context, fn func(client.FolderState) error) error {
+	if err := s.did("watch folder"); err != nil {
+		return err
+	}
+	states := s.folder
+	if len(states) == 0 {
+		states = []client.FolderState{{Path: "/etc/hostler/conf.d", Read: true}}
+	}
+	for _, f := range states {
+		if err := fn(f); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func (s *standIn) Power(_ context.Context, machine, action string) error {

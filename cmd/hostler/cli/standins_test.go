@@ -49,6 +49,25 @@ var standIns = map[string]func() *standIn{
 		s.notices = []string{"the images that kvm keeps are not listed: cannot reach libvirt"}
 		return s
 	},
+	"ready":    readyHost,
+	"refused":  func() *standIn { return folderHost(false, true) },
+	"conflict": func() *standIn { return folderHost(true, true) },
+	"reading":  func() *standIn { return folderHost(true, false) },
+	"broken": func() *standIn {
+		s := readyHost()
+		s.machines = append(s.machines, machine("db", spec.MachineError, "there is no image debian/99"))
+		s.objects["machine/db"] = client.Object{Kind: "machine", Name: "db"}
+		s.status.Machines = map[string]int{"running": 1, "error": 1}
+		return s
+	},
+	"degraded": func() *standIn {
+		s := readyHost()
+		s.status.Drifted = []string{"web"}
+		s.status.Workers = []client.Worker{{Name: "setup-kvm", State: "failed", Message: "cannot watch the store: closed", Since: *before(time.Minute)}}
+		s.status.Held = "machine/old is no longer declared and still runs: `hostler allow destroy machine/old` removes it"
+		s.status.Guard = &client.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4 * time.Minute)}
+		return s
+	},
 	"stored": storedHost,
 	"moving": movingHost,
 	"typed":  typedHost,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,14 +14,33 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	return prints(&cobra.Command{
+	var wait bool
+	var timeout time.Duration
+	cmd := prints(&cobra.Command{
 		Use:   "status",
 		Short: "Show this host at a glance",
 		Long: "Show the agent, its workers, the container types and how far their initialisation is,\n" +
-			"machines by status, instances and storage without a declaration, locks and disk space.",
-		Args: takes(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
+			"machines by status, instances and storage without a declaration, locks and disk space.\n\n" +
+			"With --wait, first wait until conf.d was read and every declared object is ready. Exit code\n" +
+			"0: all is ready; 1: an object failed for good, or a file is not in force; 2: all is ready,\n" +
+			"but degraded, e.g. a machine differs from its declaration; 124: the time was up.",
+		Example: "  hostler status\n  hostler status --wait --timeout 20m",
+		Args:    takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case !wait && cmd.Flags().Changed("timeout"):
+				return usage("--timeout needs --wait")
+			case timeout <= 0:
+				return usage("--timeout must be positive, got %s", timeout)
+			case wait:
+				return a.statusWait(cmd.Context(), timeout)
+			}
+			return a.status(cmd.Context())
+		},
 	}, outTable, outJSON, outYAML)
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all declared objects are ready")
+	addTimeout(cmd, &timeout, "--wait waits")
+	return cmd
 }
 
 func (a *app) status(ctx context.Context) error {
@@ -28,6 +48,10 @@ func (a *app) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return a.printStatus(st)
+}
+
+func (a *app) printStatus(st client.Status) error {
 	if a.output != outTable {
 		return a.document(fullStatus(st))
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,31 +21,98 @@ import (
 
 func (a *app) validateCommand() *cobra.Command {
 	var files []string
+	var system bool
+	var config string
 	cmd := &cobra.Command{
-		Use:   "validate -f FILE...",
+		Use:   "validate -f FILE... | --system",
 		Short: "Check declarations without an agent",
 		Long: "Check declarations, several files together, without an agent: for editors, commit hooks and\n" +
 			"CI. It checks the text only; `hostler plan` also looks at the host.\n" +
+			"With --system, check the files that the agent of this host reads: hostler.yaml and conf.d.\n" +
 			"Exit code 0: all are valid; 1: at least one is not.",
-		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml",
+		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml\n  sudo hostler validate --system",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			docs, from, err := readDocuments(files, a.env.Stdin)
-			if err != nil {
-				return err
+			switch {
+			case system && len(files) > 0:
+				return usage("--system checks the files of the agent, and takes no -f")
+			case !system && cmd.Flags().Changed("config"):
+				return usage("--config needs --system")
+			case system:
+				return a.validateSystem(config)
 			}
-			declared, err := checkDocuments(docs, from)
-			if err != nil {
-				return from.name(err)
-			}
-			for i, d := range docs {
-				a.note("%s: valid, declaration %s of %s", line(from[d.Name]), declared[i].Name, count(len(declared[i].Objects()), "object"))
-			}
-			return nil
+			return a.validateFiles(files)
 		},
 	}
 	addFiles(cmd, &files, fileHelp)
+	cmd.Flags().BoolVar(&system, "system", false, "check hostler.yaml and conf.d of this host")
+	cmd.Flags().StringVar(&config, "config", systemConfig, "the `FILE` that --system checks; conf.d stands beside it")
 	return cmd
+}
+
+// systemConfig is the configuration file of the host's agent.
+const systemConfig = "/etc/hostler/hostler.yaml"
+
+// validateFiles checks the documents that -f names.
+func (a *app) validateFiles(files []string) error {
+	docs, from, err := readDocuments(files, a.env.Stdin)
+	if err != nil {
+		return err
+	}
+	declared, err := checkDocuments(docs, from)
+	if err != nil {
+		return from.name(err)
+	}
+	for i, d := range docs {
+		a.note("%s: valid, declaration %s of %s", line(from[d.Name]), declared[i].Name, count(len(declared[i].Objects()), "object"))
+	}
+	return nil
+}
+
+// validateSystem checks a configuration file and the declarations of the conf.d
+// beside it. The error lists the mistakes of both.
+func (a *app) validateSystem(config string) error {
+	wrong := a.validateConfig(config)
+	dir := filepath.Join(filepath.Dir(config), "conf.d")
+	switch entries, err := os.ReadDir(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		a.note("%s: absent, no declarations", dir)
+	case err != nil:
+		return errors.Join(wrong, fileError(dir, err))
+	case !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isDeclaration(e.Name()) && !e.IsDir() }):
+		a.note("%s: no declarations", dir)
+	default:
+		err := a.validateFiles([]string{dir})
+		if wrong == nil {
+			return err
+		}
+		if err != nil {
+			wrong = fault.New(fault.Invalid, "%v\n%v", wrong, err)
+		}
+	}
+	return wrong
+}
+
+// validateConfig checks a configuration file. Keys that the agent does not know
+// are remarks, since the agent ignores them.
+func (a *app) validateConfig(path string) error {
+	content, err := os.ReadFile(path) //nolint:gosec // the user names the file
+	if errors.Is(err, fs.ErrNotExist) {
+		a.note("%s: absent, the defaults apply", path)
+		return nil
+	}
+	if err != nil {
+		return fileError(path, err)
+	}
+	_, warnings, err := spec.ParseConfig(path, content)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		a.remark("warning: " + w.Summary())
+	}
+	a.note("%s: valid", path)
+	return nil
 }
 
 // checkDocuments checks the text of all documents together and returns the
