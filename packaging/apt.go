@@ -78,6 +78,14 @@ func (a *Apt) Unavailable(ctx context.Context, names []string) ([]string, error)
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return offered[name] }), nil
 }
 
+// FetchLists implements Manager.
+func (a *Apt) FetchLists(ctx context.Context, progress func(string)) error {
+	if _, have := a.listsAge(); have {
+		return nil
+	}
+	return a.update(ctx, progress)
+}
+
 // candidates returns the packages that have a candidate version in the output
 // of apt-cache policy. The output has a line "name:" for each known package,
 // followed by indented lines.

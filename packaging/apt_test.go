@@ -272,3 +272,24 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("without lists: %q, %v", got, err)
 	}
 }
+
+// Lists that exist are not fetched again.
+func TestFetchLists(t *testing.T) {
+	h := newHost(t)
+	fetch := func() {
+		t.Helper()
+		if err := h.apt.FetchLists(t.Context(), func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fetch()
+	h.wantCalls()
+	if err := os.RemoveAll(h.p.AptLists()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(h.p.AptLists(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fetch()
+	h.wantCalls("apt-get update")
+}

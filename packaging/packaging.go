@@ -18,6 +18,9 @@ type Manager interface {
 	// Unavailable returns the names that no configured repository offers. Before
 	// the lists of packages are fetched, it returns no names.
 	Unavailable(ctx context.Context, names []string) ([]string, error)
+	// FetchLists fetches the lists of packages if there are none, so that
+	// Unavailable can tell. The caller must hold the host lock.
+	FetchLists(ctx context.Context, progress func(string)) error
 	// Unfinished reports whether an installation by this agent was interrupted.
 	// If so, Install has work even if no package is missing.
 	Unfinished() bool

@@ -33,6 +33,8 @@ func (p *packages) Unavailable(context.Context, []string) ([]string, error) {
 	return p.unavailable, nil
 }
 
+func (p *packages) FetchLists(context.Context, func(string)) error { return nil }
+
 func (p *packages) Install(_ context.Context, names []string, progress func(string)) error {
 	p.names = append(p.names, names...)
 	progress("downloading " + names[0])

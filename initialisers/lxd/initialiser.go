@@ -184,7 +184,7 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 			return nil // LXD answers, however it was installed
 		}
 	}
-	names, own, err := i.packageNames(ctx)
+	names, own, err := i.packageNames(ctx, func() error { return i.opts.Packages.FetchLists(ctx, progress) })
 	if err != nil {
 		if i.programExists() {
 			return nil // LXD was installed by hand on a release without known packages

@@ -29,8 +29,10 @@ type packages struct {
 	unfinished bool
 	installed  func() // runs when Install succeeds
 	err        error
-	// unavailable are the packages that no repository offers.
+	// unavailable are the packages that no repository offers. It is known
+	// unless unlisted is true, because the lists of packages are missing.
 	unavailable  []string
+	unlisted     bool
 	names        []string // of the last installation
 	calls, asked int
 }
@@ -39,7 +41,15 @@ func (p *packages) Missing(names []string) ([]string, error) { return among(name
 func (p *packages) Unfinished() bool                         { return p.unfinished }
 func (p *packages) Unavailable(_ context.Context, names []string) ([]string, error) {
 	p.asked++
+	if p.unlisted {
+		return nil, nil
+	}
 	return among(names, p.unavailable), nil
+}
+
+func (p *packages) FetchLists(context.Context, func(string)) error {
+	p.unlisted = false
+	return nil
 }
 
 // among returns the names that the list has.
@@ -408,6 +418,18 @@ func TestIncusBeforeItsPackageWasSplit(t *testing.T) {
 		if refused := strings.Contains(why, "no repository of this host offers incus-base;"); refused != (name == "none offered") {
 			t.Errorf("%s: %s", name, why)
 		}
+	}
+}
+
+// On a fresh host without lists of packages, the choice between the two
+// packages of Incus waits until the lists are fetched.
+func TestIncusPackageIsChosenFromFetchedLists(t *testing.T) {
+	h := newHost(t)
+	h.opts.Dialect = lxd.Incus
+	h.pkgs.missing, h.pkgs.unavailable, h.pkgs.unlisted = []string{"incus-base", "incus"}, []string{"incus-base"}, true
+	h.pkgs.err = errors.New("enough")
+	if err := h.initialise(); err == nil || !slices.Contains(h.pkgs.names, "incus") {
+		t.Errorf("installs %v, %v; want incus", h.pkgs.names, err)
 	}
 }
 

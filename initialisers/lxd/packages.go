@@ -33,8 +33,9 @@ func (l Dialect) packagesOn(r packaging.Release) ([]string, error) {
 // packageNames returns the daemon's packages on this host, and the one among
 // them that contains the daemon. That is the former package if the host has it
 // or apt offers only it, e.g. incus in Ubuntu 24.04. Elsewhere a package of that
-// name installs more than the daemon.
-func (i *Initialiser) packageNames(ctx context.Context) (names []string, own string, err error) {
+// name installs more than the daemon. Before packageNames asks for apt's offers,
+// it calls fetch to fetch missing lists of packages, unless fetch is nil.
+func (i *Initialiser) packageNames(ctx context.Context, fetch func() error) (names []string, own string, err error) {
 	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
 	if err != nil {
 		return nil, "", err
@@ -49,6 +50,11 @@ func (i *Initialiser) packageNames(ctx context.Context) (names []string, own str
 		return names, l.own, err
 	}
 	if len(missing) == len(either) {
+		if fetch != nil {
+			if err := fetch(); err != nil {
+				return nil, "", err
+			}
+		}
 		lacking, err := i.opts.Packages.Unavailable(ctx, either)
 		if err != nil || !slices.Equal(lacking, []string{l.own}) {
 			return names, l.own, err
@@ -74,7 +80,7 @@ func (i *Initialiser) obtainable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, _, err := i.packageNames(ctx)
+	names, _, err := i.packageNames(ctx, nil)
 	if err != nil {
 		return err
 	}
