@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -114,6 +115,21 @@ func (l lxdDaemon) newInitialiser(h *host, c spec.Config) initialisers.Initialis
 		Pool: own.Pool, MTU: own.MTU, NetworkMethod: own.NetworkMethod,
 		Dir: os.Getenv(l.initialiser.Variable), Notice: h.notice, Logger: log,
 	})
+}
+
+// recordedIDs returns the ids on record of a container of LXD, or "".
+func (h *host) recordedIDs(ctx context.Context) (string, error) {
+	d, err := h.driver(spec.LXD)
+	if err != nil {
+		return "", err
+	}
+	recorder, ok := d.Broker.(interface {
+		GuestIDs(ctx context.Context) (string, error)
+	})
+	if !ok {
+		return "", nil
+	}
+	return recorder.GuestIDs(ctx)
 }
 
 func kvmSocket(p paths.Paths) string {

@@ -44,12 +44,14 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		},
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
-		Map: func() (idmap.Map, error) { return guestMap(p) },
+		Map: func(ctx context.Context) (idmap.Map, error) {
+			return guestMap(p, func() (string, error) { return h.recordedIDs(ctx) })
+		},
 	}
 }
 
-// guestIDs are the ids that LXD gives to containers if /etc/subuid and
-// /etc/subgid do not exist.
+// guestIDs are the ids that LXD gives to containers if it has no rows of root in
+// /etc/subuid and /etc/subgid and its own user namespace has all ids.
 var guestIDs = idmap.Map{
 	Users:  idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
@@ -58,13 +60,19 @@ var guestIDs = idmap.Map{
 // guestMap returns the ids of containers. Their daemon runs as root, so it uses
 // the ids that root has permission to delegate. The LXD of the snap ignores the
 // files and uses its default, see
-// https://documentation.ubuntu.com/lxd/latest/userns-idmap.
-func guestMap(p paths.Paths) (idmap.Map, error) {
+// https://documentation.ubuntu.com/lxd/latest/userns-idmap. Its containers have
+// the default on record, so recorded returns the record of a container; before
+// the first container it is "" and the default is guestIDs.
+func guestMap(p paths.Paths, recorded func() (string, error)) (idmap.Map, error) {
 	lxd, incus := p.FindLXDSocket(os.Getenv("LXD_DIR")), p.FindIncusSocket(os.Getenv("INCUS_DIR"))
-	if filepath.Dir(lxd) == p.Host(paths.SnapLXDDir) && incus == "" {
-		return guestIDs, nil
+	if filepath.Dir(lxd) != p.Host(paths.SnapLXDDir) || incus != "" {
+		return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs)
 	}
-	return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs)
+	text, err := recorded()
+	if err != nil || text == "" {
+		return guestIDs, err
+	}
+	return idmap.Recorded(text)
 }
 
 // runner returns the Runner for a kind of work. If the agent is a unit of

@@ -12,17 +12,21 @@ import (
 )
 
 // The snap's LXD ignores /etc/subuid and /etc/subgid, which on Ubuntu have no
-// row of root. Debian's LXD and Incus need the row.
+// row of root: its containers' records count, or its default. Debian's LXD and
+// Incus need the row.
 func TestGuestIDsOfTheSnap(t *testing.T) {
+	const record = `[{"Isuid":true,"Isgid":false,"Hostid":1131072,"Nsid":0,"Maprange":65536},{"Isuid":false,"Isgid":true,"Hostid":1131072,"Nsid":0,"Maprange":65536}]`
 	t.Setenv("LXD_DIR", "")
 	t.Setenv("INCUS_DIR", "")
 	for name, c := range map[string]struct {
-		folders []string
-		fails   bool
+		folders  []string
+		recorded string
+		want     uint32 // 0: there is no map
 	}{
-		"Debian's":       {[]string{paths.DebianLXDDir}, true},
-		"snap":           {[]string{paths.SnapLXDDir}, false},
-		"snap and Incus": {[]string{paths.SnapLXDDir, paths.DebianIncusDir}, true},
+		"Debian's":         {[]string{paths.DebianLXDDir}, record, 0},
+		"snap, no machine": {[]string{paths.SnapLXDDir}, "", 1000000},
+		"snap":             {[]string{paths.SnapLXDDir}, record, 1131072},
+		"snap and Incus":   {[]string{paths.SnapLXDDir, paths.DebianIncusDir}, record, 0},
 	} {
 		p := paths.New(t.TempDir(), "", "", "")
 		for _, folder := range c.folders {
@@ -41,8 +45,8 @@ func TestGuestIDsOfTheSnap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m, err := guestMap(p)
-		if (err != nil) != c.fails || !c.fails && m != guestIDs || c.fails && !strings.Contains(err.Error(), "run `usermod --add-subuids 1000000-1000999999 root`") {
+		m, err := guestMap(p, func() (string, error) { return c.recorded, nil })
+		if (err != nil) != (c.want == 0) || m.Users.First != c.want || m.Groups.First != c.want || err != nil && !strings.Contains(err.Error(), "run `usermod --add-subuids 1000000-1000999999 root`") {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}

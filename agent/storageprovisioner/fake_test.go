@@ -60,7 +60,7 @@ func (h *fakeHost) sources() Sources {
 			"tmpfs": fakeFilesystems{h, "tmpfs"}, "rootfs": fakeFilesystems{h, "rootfs"}, Managed: fakeFilesystems{h, Managed},
 		},
 		Views: fakeViews{h}, Mounts: "/state/filesystems", ViewDir: "/state/mounts",
-		Map: func() (idmap.Map, error) { return aMap, nil },
+		Map: func(context.Context) (idmap.Map, error) { return aMap, nil },
 	}
 }
 

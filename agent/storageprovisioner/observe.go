@@ -26,7 +26,7 @@ type Sources struct {
 	// the mounts that machines see.
 	Mounts, ViewDir string
 	// Map returns the translation of owners for unprivileged machines.
-	Map func() (idmap.Map, error)
+	Map func(ctx context.Context) (idmap.Map, error)
 }
 
 // Promised returns the number of bytes by which sparse volumes can still grow
@@ -243,10 +243,10 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 }
 
 // Policy returns the policy of a plan. The caller sets Now and Nudged.
-func (s Sources) Policy(c Config) Policy {
+func (s Sources) Policy(ctx context.Context, c Config) Policy {
 	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Withheld: c.Withheld, Mounts: s.Mounts, Views: s.ViewDir}
 	var err error
-	if p.Map, err = s.Map(); err != nil {
+	if p.Map, err = s.Map(ctx); err != nil {
 		p.NoMap = err.Error()
 	}
 	return p
@@ -296,7 +296,7 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
 	l.desired = l.desired.PlaceAtData(l.observed)
-	l.policy = w.Sources.Policy(w.config)
+	l.policy = w.Sources.Policy(ctx, w.config)
 	l.policy.Now = w.Now()
 	return l, nil
 }

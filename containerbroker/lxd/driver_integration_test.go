@@ -20,6 +20,7 @@ import (
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/fault"
+	"hostler/storage/idmap"
 )
 
 func machine(name, image, token string) containerbroker.Machine {
@@ -232,6 +233,13 @@ func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	before := get(t, server, m.Name)
 	put := before.Writable()
 	put.Config = maps.Clone(put.Config)
+	recorded, err := d.GuestIDs(t.Context())
+	must(t, err)
+	ids, err := idmap.Recorded(recorded)
+	must(t, err)
+	if want, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{}); err != nil || ids != want {
+		t.Errorf("its ids are recorded as %v in %s, want %v, %v", ids, recorded, want, err)
+	}
 	put.Config["user.person"] = "theirs"
 	put.Config["limits.processes"] = "100"
 	put.Devices["extra"] = map[string]string{"type": "none"}
