@@ -81,11 +81,17 @@ type ReadinessProbe interface {
 	WaitReady(ctx context.Context, m Machine, progress Progress) (Readiness, error)
 }
 
+// The exit codes of POSIX shells for a command that exists but cannot run, and
+// for a missing command.
+const (
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+)
+
 // GuestAccess gives access into a running instance.
 type GuestAccess interface {
-	// Exec runs a command and returns its exit code. As in shells, the code is
-	// 127 for a missing command and 126 for a command that cannot run, with the
-	// reason on Stderr.
+	// Exec runs a command and returns its exit code. The code is ExitNotFound or
+	// ExitNotExecutable for a command that cannot run, with the reason on Stderr.
 	Exec(ctx context.Context, name string, req ExecRequest) (int, error)
 	// Console attaches to the console until conn is closed or ctx ends. It
 	// takes no terminal size, because neither a serial line nor LXD passes a

@@ -34,7 +34,7 @@ func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progres
 
 // Exec implements containerbroker.GuestAccess with a few commands: true, false,
 // echo WORDS, cat, and the scripts of the suite. Any other command exits with
-// 127.
+// containerbroker.ExitNotFound.
 func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	lost, err := f.enter(ctx, Exec, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRe
 		}
 	default:
 		fmt.Fprintf(stderr, "%s: not found\n", req.Command[0])
-		code = 127
+		code = containerbroker.ExitNotFound
 	}
 	if lost != nil {
 		return -1, lost

@@ -4,6 +4,11 @@
 // text.
 package cloudinit
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Input is the input of cloud-init. The zero value produces no data.
 type Input struct {
 	Hostname string
@@ -19,7 +24,21 @@ type Input struct {
 	AptMirror, AptProxy            string
 }
 
+// NoUserData is user-data without an effect. cloud-init ignores a seed that has
+// no user-data.
+const NoUserData = "#cloud-config\n{}\n"
+
 // VendorData is cloud-init's vendor-data, which user-data can override. It
 // makes cloud-init apply network-config at every boot instead of only in the
 // first boot of an instance-id.
 const VendorData = "#cloud-config\n" + `{"updates": {"network": {"when": ["boot-new-instance", "boot"]}}}` + "\n"
+
+// NextInstanceID returns the instance-id that follows last, e.g. UID-3 after
+// UID-2. It never repeats an id, because cloud-init remembers all of them.
+func NextInstanceID(last, uid string) string {
+	n, err := strconv.Atoi(strings.TrimPrefix(last, uid+"-"))
+	if err != nil || n < 1 {
+		n = 1
+	}
+	return uid + "-" + strconv.Itoa(n+1)
+}

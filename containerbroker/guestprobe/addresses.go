@@ -16,10 +16,10 @@ func ExpectsAddress(m containerbroker.Machine) bool {
 	return m.ExpectAddress || len(m.NICs) > 0
 }
 
-// Awaited returns a list of addresses for every interface with known addresses,
+// awaited returns a list of addresses for every interface with known addresses,
 // in the notation of the guest's /proc/net. One address per interface is
 // enough, because some guests cannot have IPv6.
-func Awaited(m containerbroker.Machine) []string {
+func awaited(m containerbroker.Machine) []string {
 	var lists []string
 	for _, n := range m.NICs {
 		v4, v6 := ByFamily(n.Addresses)

@@ -3,7 +3,9 @@
 package guestprobe
 
 import (
+	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"hostler/internal/oneline"
 )
 
-// Script runs once in the guest. It waits inside the guest, so that the driver
+// script runs once in the guest. It waits inside the guest, so that the driver
 // need not poll. $1 is the longest wait for an address, in fifths of a second;
 // 0 means no wait. Each further argument is a list of addresses as the kernel
 // writes them; the script waits for one address of each list.
@@ -25,7 +27,7 @@ import (
 // which it was started, e.g. init, so the script also looks at its executable.
 // Early in the boot, "systemctl is-system-running --wait" returns too soon, so
 // the script runs it again.
-const Script = `
+const script = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() {
   for d in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do
@@ -107,8 +109,28 @@ if [ -f /run/cloud-init/result.json ]; then echo result; $limit head -c 16384 /r
 exit 0
 `
 
-// MaxReport bounds the stored output of the script, in bytes.
-const MaxReport = 64 << 10
+// Command returns the command that runs the script in the guest of m. timeout is
+// the longest wait for an address.
+func Command(m containerbroker.Machine, timeout time.Duration) []string {
+	tries := 0
+	if ExpectsAddress(m) {
+		tries = int(timeout / (200 * time.Millisecond))
+	}
+	return append([]string{"/bin/sh", "-c", script, "sh", strconv.Itoa(tries)}, awaited(m)...)
+}
+
+// maxReport bounds the stored output of the script, in bytes.
+const maxReport = 64 << 10
+
+// Output keeps the first bytes of the script's output and drops the rest.
+type Output struct{ kept bytes.Buffer }
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.kept.Write(p[:min(max(maxReport-o.kept.Len(), 0), len(p))])
+	return len(p), nil
+}
+
+func (o *Output) String() string { return o.kept.String() }
 
 // Report parses the script's output. It trusts no part, as a guest may print
 // anything.

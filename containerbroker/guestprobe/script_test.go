@@ -26,7 +26,7 @@ func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 			defer cancel()
 			// A mount namespace stands for the guest.
 			command := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c",
-				"mount -t tmpfs guest /run && mkdir /run/cloud-init && r=/run/cloud-init/result.json && "+c.make+`; exec sh -c "$0" sh 0`, Script)
+				"mount -t tmpfs guest /run && mkdir /run/cloud-init && r=/run/cloud-init/result.json && "+c.make+`; exec sh -c "$0" sh 0`, script)
 			command.WaitDelay = time.Second
 			out, err := command.Output()
 			if err != nil {
@@ -44,7 +44,7 @@ func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 // init. Its program shows that it is systemd.
 func TestScriptKnowsSystemdByItsProgram(t *testing.T) {
 	const last = "echo \"init $init\"\n"
-	beginning, _, found := strings.Cut(Script, last)
+	beginning, _, found := strings.Cut(script, last)
 	if !found {
 		t.Fatalf("the script has no %s", last)
 	}

@@ -99,17 +99,16 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 const notExecuted = "Failed to execute child process"
 
 // notStarted turns the guest agent's refusal to start a command into a shell's
-// exit code. The code is 127 if there is no such program, and 126 if the guest
-// does not permit to run it.
+// exit code. An error for another reason stays.
 func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
 	code, what := 0, ""
 	switch text := err.Error(); {
 	case !strings.Contains(text, notExecuted):
 		return -1, err
 	case strings.Contains(text, "No such file or directory"):
-		code, what = 127, "no such program in the guest"
+		code, what = containerbroker.ExitNotFound, "no such program in the guest"
 	case strings.Contains(text, "Permission denied"):
-		code, what = 126, "the guest may not run it"
+		code, what = containerbroker.ExitNotExecutable, "the guest may not run it"
 	default:
 		return -1, fault.New(fault.Invalid, "%v", err)
 	}

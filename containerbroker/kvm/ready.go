@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -14,6 +12,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 	"hostler/internal/pause"
 )
 
@@ -114,16 +113,11 @@ func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m conta
 	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout, agentless); err != nil {
 		return "", err
 	}
-	tries := 0
-	if guestprobe.ExpectsAddress(m) {
-		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
-	}
-	args := append([]string{"-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...)
-	_, out, _, err := runInGuest(ctx, c, dom, command{Path: "/bin/sh", Args: args, Capture: true})
-	if len(out) > guestprobe.MaxReport {
-		out = out[:guestprobe.MaxReport]
-	}
-	return string(out), err
+	script := guestprobe.Command(m, d.opts.AddressTimeout)
+	_, out, _, err := runInGuest(ctx, c, dom, command{Path: script[0], Args: script[1:], Capture: true})
+	var report guestprobe.Output
+	_, _ = report.Write(out)
+	return report.String(), err
 }
 
 // readyFromOutside judges a guest whose agent does not answer by its addresses
@@ -166,13 +160,7 @@ func (d *Driver) lastWords(c *conn, dom libvirt.Domain) string {
 		if err != nil {
 			return ""
 		}
-		var lines []string
-		for line := range strings.SplitSeq(string(data), "\n") {
-			if line = clean(line, 512); line != "" {
-				lines = append(lines, line)
-			}
-		}
-		return strings.Join(lines[max(len(lines)-3, 0):], "; ")
+		return oneline.Last(oneline.Lines(string(data)), 3)
 	}
 	return ""
 }

@@ -4,10 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/cloudinit"
@@ -42,7 +39,7 @@ func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, e
 		return nil, "", err
 	}
 	if len(user) == 0 {
-		user = []byte("#cloud-config\n{}\n") // cloud-init ignores a seed without user-data
+		user = []byte(cloudinit.NoUserData)
 	}
 	files := []isoFile{{fileMeta, meta}, {fileUser, user}, {fileVendor, []byte(cloudinit.VendorData)}}
 	network, err := cloudinit.NetworkConfig(seedInterfaces(m, uuid))
@@ -73,7 +70,7 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 	}
 	m.Guest.InstanceID = meta.InstanceID
 	if rerun {
-		m.Guest.InstanceID = nextInstanceID(meta.InstanceID, uuid)
+		m.Guest.InstanceID = cloudinit.NextInstanceID(meta.InstanceID, uuid)
 		return seedOf(m, uuid)
 	}
 	image, _, err = seedOf(m, uuid)
@@ -113,16 +110,6 @@ func seedTextToCompare(c *conn, def definition) (string, error) {
 		err = nil // without a seed, the digest alone is compared
 	}
 	return "", err
-}
-
-// nextInstanceID returns the instance-id that follows last, e.g. UUID-3 after
-// UUID-2. It never repeats an id, because cloud-init remembers all of them.
-func nextInstanceID(last, uuid string) string {
-	n, err := strconv.Atoi(strings.TrimPrefix(last, uuid+"-"))
-	if err != nil || n < 1 {
-		n = 1
-	}
-	return fmt.Sprintf("%s-%d", uuid, n+1)
 }
 
 // seedInterfaces describes the machine's interfaces to cloud-init, which

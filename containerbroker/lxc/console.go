@@ -8,18 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // Console implements containerbroker.GuestAccess. The monitor hands over the
 // terminal, and takes it back when the connection ends.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
-	if err := d.console(ctx, name, conn); err != nil {
-		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(d.console(ctx, name, conn), "cannot open the console of instance %q", name)
 }
 
 func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
@@ -36,7 +33,7 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 		return err
 	}
 	if a.file == nil {
-		return fault.New(fault.Conflict, "somebody else uses it (LXC answered %d)", a.ret)
+		return fault.New(fault.Conflict, "another user has it open (LXC answered %d)", a.ret)
 	}
 	terminal := a.file
 	defer func() { _ = terminal.Close() }()
@@ -78,9 +75,5 @@ func (d *Driver) consoleTail(name string) string {
 		return ""
 	}
 	text, _ := io.ReadAll(log)
-	if len(text) > 4096 {
-		text = text[len(text)-4096:]
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(len(lines)-20, 0):], "\n")
+	return oneline.Last(oneline.Lines(string(text[max(len(text)-4096, 0):])), 5)
 }

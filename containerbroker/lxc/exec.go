@@ -15,13 +15,6 @@ import (
 	"hostler/internal/run"
 )
 
-// The exit codes of POSIX for a command that exists but cannot be run, and for
-// a missing command.
-const (
-	notExecutable = 126
-	notFound      = 127
-)
-
 // guestEnv is the environment of a command in a guest.
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LANG=C.UTF-8",
@@ -31,10 +24,7 @@ var guestEnv = []string{
 // Exec kills the command. A Stdin whose Read never returns leaks one goroutine.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
-	if err != nil {
-		return -1, fmt.Errorf("cannot run a command in instance %q: %w", name, err)
-	}
-	return code, nil
+	return code, fault.Explain(err, "cannot run a command in instance %q", name)
 }
 
 func (d *Driver) exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
@@ -84,7 +74,7 @@ func (d *Driver) attachFailed(ctx context.Context, name string, code int, log st
 	if len(text) == 0 {
 		return nil
 	}
-	if code != notExecutable && code != notFound {
+	if code != containerbroker.ExitNotExecutable && code != containerbroker.ExitNotFound {
 		if err := d.enterable(ctx, name); err != nil {
 			return fault.New(fault.Transient, "the instance ended when the command was to run")
 		}

@@ -1,12 +1,9 @@
 package lxc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/guestprobe"
@@ -18,10 +15,7 @@ import (
 // the guest, limited only by ctx. A guest without a shell is ready once it runs.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
-	if err != nil {
-		return containerbroker.Readiness{}, fmt.Errorf("instance %q is not ready: %w", m.Name, err)
-	}
-	return found, nil
+	return found, fault.Explain(err, "instance %q is not ready", m.Name)
 }
 
 func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
@@ -109,28 +103,14 @@ func (d *Driver) died(name string, status containerbroker.Status) error {
 // probe runs the script in the guest and returns its output. If the script does
 // not reach its end, a partial report could look like that of a ready guest.
 func (d *Driver) probe(ctx context.Context, m containerbroker.Machine) (string, error) {
-	tries := 0
-	if guestprobe.ExpectsAddress(m) {
-		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
-	}
-	var report boundedBuffer
+	var report guestprobe.Output
 	code, err := d.exec(ctx, m.Name, containerbroker.ExecRequest{
-		Command: append([]string{"/bin/sh", "-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...),
+		Command: guestprobe.Command(m, d.opts.AddressTimeout),
 		Stdout:  &report,
 	})
-	noShell := code == notExecutable || code == notFound
+	noShell := code == containerbroker.ExitNotExecutable || code == containerbroker.ExitNotFound
 	if err == nil && code != 0 && !noShell {
 		err = containerbroker.WithConsole(fault.New(fault.Transient, "the check in the guest was broken off"), d.consoleTail(m.Name))
 	}
 	return report.String(), err
-}
-
-// boundedBuffer keeps the first guestprobe.MaxReport bytes and drops the rest.
-type boundedBuffer struct{ bytes.Buffer }
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if left := guestprobe.MaxReport - b.Len(); left > 0 {
-		b.Buffer.Write(p[:min(left, len(p))])
-	}
-	return len(p), nil
 }

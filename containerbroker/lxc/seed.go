@@ -3,7 +3,6 @@ package lxc
 import (
 	"os"
 	"strconv"
-	"strings"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/cloudinit"
@@ -27,7 +26,7 @@ func seedOf(m containerbroker.Machine, n *note) []seedFile {
 	}
 	userData := n.Told.UserData
 	if userData == "" {
-		userData = "#cloud-config\n{}\n" // cloud-init ignores a seed without user-data
+		userData = cloudinit.NoUserData
 	}
 	files := []seedFile{
 		{"meta-data", "instance-id: " + strconv.Quote(n.InstanceID) + "\nlocal-hostname: " + strconv.Quote(hostname) + "\ndsmode: local\n", 0o644},
@@ -38,16 +37,6 @@ func seedOf(m containerbroker.Machine, n *note) []seedFile {
 		files = append(files, seedFile{"network-config", n.Told.NetworkConfig, 0o644})
 	}
 	return files
-}
-
-// nextInstanceID returns the instance-id that follows last, e.g. UID-3 after
-// UID-2. It never repeats an id, because cloud-init remembers all of them.
-func nextInstanceID(last, uid string) string {
-	n, err := strconv.Atoi(strings.TrimPrefix(last, uid+"-"))
-	if err != nil || n < 1 {
-		n = 1
-	}
-	return uid + "-" + strconv.Itoa(n+1)
 }
 
 // furnish writes the hostname and the seed into a root filesystem. The content

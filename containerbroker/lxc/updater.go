@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
 	"hostler/internal/fault"
 )
 
@@ -60,7 +61,7 @@ func (u *updater) change(ctx context.Context, field string) error {
 	case containerbroker.FieldUserData:
 		u.note.Told.UserData, u.seed = u.want.UserData, true
 		if u.m.RerunFirstBoot {
-			u.note.InstanceID = nextInstanceID(u.note.InstanceID, u.m.Stamp.UID)
+			u.note.InstanceID = cloudinit.NextInstanceID(u.note.InstanceID, u.m.Stamp.UID)
 		}
 	case containerbroker.FieldNetworkConfig:
 		u.note.Told.NetworkConfig, u.seed = u.want.NetworkConfig, true

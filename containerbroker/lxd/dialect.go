@@ -41,7 +41,7 @@ var (
 	// Incus is tested with version 6.0.4.
 	Incus = Dialect{
 		Name: "Incus", Unit: "incus", Command: "incus", Type: "incus", headers: "X-Incus-",
-		exitCodes: map[string]int{"Command not found": notFound, "Command not executable": notExecutable},
+		exitCodes: map[string]int{"Command not found": containerbroker.ExitNotFound, "Command not executable": containerbroker.ExitNotExecutable},
 		gone:      "Invalid PID", waitFails: true,
 	}
 )

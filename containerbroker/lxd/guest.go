@@ -55,7 +55,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			refused.code = code
 		}
 		switch {
-		case refused.code == notExecutable || refused.code == notFound:
+		case refused.code == containerbroker.ExitNotExecutable || refused.code == containerbroker.ExitNotFound:
 		case d.opts.Dialect.died(refused.message):
 			return -1, fault.New(fault.Transient, "the instance ended when the command was to run")
 		default:
@@ -77,13 +77,6 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	return int(code), nil
 }
-
-// The exit codes of POSIX for a command that exists but cannot be run, and for
-// a missing command.
-const (
-	notExecutable = 126
-	notFound      = 127
-)
 
 // notRunning turns LXD's refusal to enter an instance into fault.NotReady, so
 // that the caller tries again.

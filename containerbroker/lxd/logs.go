@@ -8,6 +8,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // logTimeout bounds the reading of a log for an error message.
@@ -29,13 +30,13 @@ func (d *Driver) startLog(c *client, name string) string {
 			errs = append(errs, message)
 		}
 	}
-	return lastOf(errs, 3)
+	return oneline.Last(errs, 3)
 }
 
 // consoleTail returns the last lines of the console log, or "" if the log is
 // empty or cannot be read.
 func (d *Driver) consoleTail(ctx context.Context, name string) string {
-	return lastOf(d.tail(ctx, instancePath(name)+"/console"), 5)
+	return oneline.Last(d.tail(ctx, instancePath(name)+"/console"), 5)
 }
 
 func (d *Driver) tail(ctx context.Context, path string) []string {
@@ -50,17 +51,7 @@ func (d *Driver) tail(ctx context.Context, path string) []string {
 	if err != nil {
 		return nil
 	}
-	var lines []string
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if line = clean(line, 512); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-func lastOf(lines []string, n int) string {
-	return strings.Join(lines[max(len(lines)-n, 0):], "; ")
+	return oneline.Lines(string(data))
 }
 
 // died returns the error for an instance that no longer runs, with the last

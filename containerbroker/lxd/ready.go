@@ -1,10 +1,8 @@
 package lxd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -87,17 +85,13 @@ func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err err
 // transient error with the last lines of the console, because a partial report
 // could look like the report of a guest that is ready.
 func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, error) {
-	tries := 0
-	if guestprobe.ExpectsAddress(m) {
-		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
-	}
-	var report, complaints boundedBuffer
+	var report guestprobe.Output
 	code, err := d.exec(ctx, m.Name, containerbroker.ExecRequest{
-		Command: append([]string{"/bin/sh", "-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...),
-		Stdout:  &report, Stderr: &complaints,
+		Command: guestprobe.Command(m, d.opts.AddressTimeout),
+		Stdout:  &report,
 	})
-	noShell := code == notExecutable || code == notFound
-	if err == nil && code != 0 && !noShell || fault.Is(err, fault.Invalid) && report.Len() > 0 {
+	noShell := code == containerbroker.ExitNotExecutable || code == containerbroker.ExitNotFound
+	if err == nil && code != 0 && !noShell || fault.Is(err, fault.Invalid) && report.String() != "" {
 		err = containerbroker.WithConsole(fault.New(fault.Transient, "the check in the guest was broken off"), d.consoleTail(ctx, m.Name))
 	}
 	return report.String(), err
@@ -127,14 +121,4 @@ func startedAt(i api.InstanceFull) time.Time {
 		return now
 	}
 	return i.LastUsedAt
-}
-
-// boundedBuffer keeps the first guestprobe.MaxReport bytes and drops the rest.
-type boundedBuffer struct{ bytes.Buffer }
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if left := guestprobe.MaxReport - b.Len(); left > 0 {
-		b.Buffer.Write(p[:min(left, len(p))])
-	}
-	return len(p), nil
 }

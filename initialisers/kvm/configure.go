@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -14,6 +13,7 @@ import (
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
 	"hostler/internal/kvm/rpc"
+	"hostler/internal/oneline"
 )
 
 // callTimeout bounds a call to libvirt.
@@ -234,8 +234,7 @@ func (i *Initialiser) start(ctx context.Context, progress func(string)) error {
 		if time.Now().After(deadline) {
 			text := ""
 			if data, readErr := os.ReadFile(i.logFile()); readErr == nil {
-				lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-				text = "; its log: " + rpc.Clean(lines[len(lines)-1], 512)
+				text = "; its log: " + oneline.Last(oneline.Lines(string(data)), 1)
 			}
 			return fault.New(fault.Transient, "cannot start libvirt: no answer within %s: %w%s", i.opts.StartTimeout, err, text)
 		}

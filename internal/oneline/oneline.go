@@ -21,6 +21,24 @@ func Clean(text string, limit int) string {
 	return text
 }
 
+// maxLine bounds a line of Lines, in bytes.
+const maxLine = 512
+
+// Lines returns the lines of text that are not blank, each cleaned.
+func Lines(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if line = Clean(line, maxLine); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Last joins the last n lines, e.g. to "rc.local failed; power down".
+func Last(lines []string, n int) string {
+	return strings.Join(lines[max(len(lines)-n, 0):], "; ")
+}
+
 // printable drops the characters that control a terminal.
 func printable(r rune) rune {
 	switch {
