@@ -19,10 +19,7 @@ import (
 // name and renames it when it is complete and durable, so no instance exists
 // without its stamp. A rename does not replace an instance that came between.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
-	if err := d.create(ctx, m, progress); err != nil {
-		return fmt.Errorf("cannot create instance %q: %w", m.Name, err)
-	}
-	return nil
+	return fault.Explain(d.create(ctx, m, progress), "cannot create instance %q", m.Name)
 }
 
 func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {

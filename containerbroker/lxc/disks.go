@@ -50,10 +50,7 @@ func (d *Driver) makeNode(dir, name string, g givenDisk, asRoot bool) error {
 	if err != nil {
 		return err
 	}
-	uid, gid := int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
-	if asRoot {
-		uid, gid = 0, 0
-	}
+	uid, gid := d.guestRoot(asRoot)
 	mode := uint32(0o660)
 	if g.ReadOnly {
 		mode = 0o440

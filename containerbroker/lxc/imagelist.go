@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -17,10 +16,7 @@ import (
 // ListImages implements containerbroker.ImageStore.
 func (d *Driver) ListImages(context.Context) ([]containerbroker.HypervisorImage, error) {
 	all, err := d.listImages()
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the unpacked images: %w", err)
-	}
-	return all, nil
+	return all, fault.Explain(err, "cannot list the unpacked images")
 }
 
 func (d *Driver) listImages() ([]containerbroker.HypervisorImage, error) {
@@ -66,10 +62,7 @@ func (d *Driver) listImages() ([]containerbroker.HypervisorImage, error) {
 
 // DeleteImage implements containerbroker.ImageStore.
 func (d *Driver) DeleteImage(_ context.Context, id string) error {
-	if err := d.deleteImage(id); err != nil {
-		return fmt.Errorf("cannot delete image %s: %w", id, err)
-	}
-	return nil
+	return fault.Explain(d.deleteImage(id), "cannot delete image %s", id)
 }
 
 func (d *Driver) deleteImage(id string) error {

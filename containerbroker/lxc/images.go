@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,10 +38,7 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
 	})
-	if err != nil {
-		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
-	}
-	return id, nil
+	return id, fault.Explain(err, "cannot get image %q", ref)
 }
 
 func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {

@@ -63,6 +63,14 @@ func (d *Driver) rootOf(token string, privileged bool) string {
 	return d.pool(dirGuests, token)
 }
 
+// guestRoot returns the host's ids of a guest's root.
+func (d *Driver) guestRoot(privileged bool) (uid, gid int) {
+	if privileged {
+		return 0, 0
+	}
+	return int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
+}
+
 // inPool reports whether a root filesystem was made by this agent.
 func (d *Driver) inPool(root string) bool {
 	dir := filepath.Dir(root)
@@ -93,7 +101,7 @@ func (d *Driver) prepare() error {
 	if err := d.checkPool(); err != nil {
 		return err
 	}
-	uid, gid := int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
+	uid, gid := d.guestRoot(false)
 	for _, f := range []struct {
 		path     string
 		mode     os.FileMode

@@ -3,7 +3,6 @@ package lxc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -22,10 +21,7 @@ const asked = 8
 // its own instance unknown.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	all, err := d.list(ctx, detail)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list LXC instances in %s: %w", d.opts.Path, err)
-	}
-	return all, nil
+	return all, fault.Explain(err, "cannot list LXC instances in %s", d.opts.Path)
 }
 
 func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {

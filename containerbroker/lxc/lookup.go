@@ -69,18 +69,22 @@ func rootPath(c config) string {
 	return filepath.Clean(root)
 }
 
+// intact reads an instance, and fails if its note or its config is damaged.
+func (d *Driver) intact(name string) (entry, error) {
+	e, err := d.readEntry(name)
+	if err == nil {
+		err = fault.Wrap(fault.NeedsOperator, e.damaged)
+	}
+	return e, err
+}
+
 // lookup finds an instance that bears the stamp's namespace and uid.
 func (d *Driver) lookup(name string, s containerbroker.Stamp) (entry, error) {
-	e, err := d.readEntry(name)
-	switch {
-	case err != nil:
-		return e, err
-	case e.damaged != nil:
-		return e, fault.Wrap(fault.NeedsOperator, e.damaged)
-	case !e.note.owned(s):
-		return e, fault.New(fault.Conflict, "it has another stamp")
+	e, err := d.intact(name)
+	if err == nil && !e.note.owned(s) {
+		err = fault.New(fault.Conflict, "it has another stamp")
 	}
-	return e, nil
+	return e, err
 }
 
 // noted returns the note, or an empty note for an instance without one.

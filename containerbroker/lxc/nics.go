@@ -94,14 +94,8 @@ func (d *Driver) plugNIC(ctx context.Context, pid int, i iface) error {
 
 // unplugNIC removes an interface. The removal of one end removes the other.
 func (d *Driver) unplugNIC(ctx context.Context, pid int, i iface) error {
-	if i.pair != "" && d.hasLink(i.pair) {
-		if _, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"link", "delete", i.pair}}); err != nil && d.hasLink(i.pair) {
-			return fmt.Errorf("cannot unplug %s: %w", i.name, err)
-		}
-		return nil
-	}
 	if i.pair != "" {
-		return nil
+		return fault.Explain(d.deleteLink(ctx, i.pair), "cannot unplug %s", i.name)
 	}
 	return d.removeInside(ctx, pid, i.name) // liblxc chose the name of the host's end
 }
@@ -118,10 +112,7 @@ func (d *Driver) removeInside(ctx context.Context, pid int, name string) error {
 	_, err = d.opts.Runner.Run(ctx, run.Command{
 		Path: paths.Nsenter, Args: []string{"-t", strconv.Itoa(pid), "-n", paths.IP, "link", "delete", name},
 	})
-	if err != nil {
-		return fmt.Errorf("cannot unplug %s: %w", name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot unplug %s", name)
 }
 
 func readProc(path string) (string, error) {

@@ -36,10 +36,7 @@ func (d *Driver) plugDisk(ctx context.Context, e entry, pid int, name string, g 
 			return fmt.Errorf("cannot make disk %s read-only: %w", name, err)
 		}
 	}
-	uid, gid := int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
-	if privileged(e.conf) {
-		uid, gid = 0, 0
-	}
+	uid, gid := d.guestRoot(privileged(e.conf))
 	return d.inGuest(ctx, pid, func(root int) error {
 		to, err := reach(root, target, g.Device != "", uid, gid)
 		if err != nil {
@@ -49,10 +46,8 @@ func (d *Driver) plugDisk(ctx context.Context, e entry, pid int, name string, g 
 		if same, err := alike(tree, to, readOnly); same || err != nil {
 			return err
 		}
-		if err := unix.MoveMount(tree, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-			return fmt.Errorf("cannot mount on %s in the guest: %w", target, err)
-		}
-		return nil
+		err = unix.MoveMount(tree, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+		return fault.Explain(err, "cannot mount on %s in the guest", target)
 	})
 }
 

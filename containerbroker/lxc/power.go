@@ -3,7 +3,6 @@ package lxc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,10 +41,7 @@ func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.P
 	default:
 		err = fault.New(fault.Invalid, "unknown power state")
 	}
-	if err != nil {
-		return fmt.Errorf("cannot %s instance %q: %w", to, name, err)
-	}
-	return nil
+	return fault.Explain(err, "cannot %s instance %q", to, name)
 }
 
 // startLook is the interval at which powerOn looks at an instance that somebody
@@ -58,12 +54,10 @@ func (d *Driver) powerOn(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	e, err := d.readEntry(name)
+	e, err := d.intact(name)
 	switch {
 	case err != nil:
 		return err
-	case e.damaged != nil:
-		return fault.Wrap(fault.NeedsOperator, e.damaged)
 	case e.rootGone:
 		return fault.New(fault.Transient, "its root filesystem is missing; it has to be created again")
 	}
@@ -107,10 +101,7 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, d.opts.StartTimeout)
 	defer cancel()
-	code, err := d.opts.Host.Attach(limited, run.Attached{
-		Path: paths.LXCStart, Dir: "/",
-		Args: []string{"-P", d.opts.Path, "-n", e.name, "-d", "-l", "ERROR", "-o", log},
-	})
+	code, err := d.tool(limited, paths.LXCStart, e.name, "-d", "-l", "ERROR", "-o", log)
 	if err != nil {
 		return err
 	}
@@ -144,8 +135,13 @@ func firstError(log string) string {
 	return "it failed without a reason"
 }
 
+// tool runs a program of LXC for an instance and returns its exit code.
+func (d *Driver) tool(ctx context.Context, path, name string, args ...string) (int, error) {
+	return d.opts.Host.Attach(ctx, run.Attached{Path: path, Args: append([]string{"-P", d.opts.Path, "-n", name}, args...), Dir: "/"})
+}
+
 func (d *Driver) unfreeze(ctx context.Context, name string) error {
-	code, err := d.opts.Host.Attach(ctx, run.Attached{Path: paths.LXCUnfreeze, Args: []string{"-P", d.opts.Path, "-n", name}, Dir: "/"})
+	code, err := d.tool(ctx, paths.LXCUnfreeze, name)
 	if err == nil && code != 0 {
 		err = fault.New(fault.Transient, "lxc-unfreeze failed with exit code %d", code)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/paths"
-	"hostler/internal/run"
 )
 
 // deviceRule returns the permission of a block device.
@@ -85,9 +84,7 @@ func (d *Driver) permit(ctx context.Context, name, verb, rule string) error {
 
 // tell has the monitor of an instance change a file of its cgroup.
 func (d *Driver) tell(ctx context.Context, name, verb, rule string) error {
-	code, err := d.opts.Host.Attach(ctx, run.Attached{
-		Path: paths.LXCCgroup, Args: []string{"-P", d.opts.Path, "-n", name, "devices." + verb, rule}, Dir: "/",
-	})
+	code, err := d.tool(ctx, paths.LXCCgroup, name, "devices."+verb, rule)
 	if err == nil && code != 0 {
 		err = fault.New(fault.Transient, "lxc-cgroup failed with exit code %d for the device %s", code, rule)
 	}

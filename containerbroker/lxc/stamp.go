@@ -14,10 +14,7 @@ import (
 // so the config of an adopted instance stays as it is. If the instance belonged
 // to another machine, its devices become the instance's own.
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
-	if err := d.stamp(ctx, name, seen, s); err != nil {
-		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
-	}
-	return nil
+	return fault.Explain(d.stamp(ctx, name, seen, s), "cannot stamp instance %q", name)
 }
 
 func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
@@ -29,10 +26,7 @@ func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.S
 		return err
 	}
 	defer unlock()
-	e, err := d.readEntry(name)
-	if err == nil && e.damaged != nil {
-		err = fault.Wrap(fault.NeedsOperator, e.damaged)
-	}
+	e, err := d.intact(name)
 	if err != nil {
 		return err
 	}
@@ -69,10 +63,7 @@ func (d *Driver) unstamp(ctx context.Context, name string, seen containerbroker.
 		return err
 	}
 	defer unlock()
-	e, err := d.readEntry(name)
-	if err == nil && e.damaged != nil {
-		err = fault.Wrap(fault.NeedsOperator, e.damaged)
-	}
+	e, err := d.intact(name)
 	if err != nil {
 		return err
 	}

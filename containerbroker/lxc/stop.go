@@ -13,7 +13,6 @@ import (
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
-	"hostler/internal/run"
 )
 
 // powerOff asks the guest to shut down, and stops the instance by force if it
@@ -38,10 +37,7 @@ func (d *Driver) powerOff(ctx context.Context, name string, timeout time.Duratio
 			}
 		}
 		seconds := strconv.Itoa(int((timeout + time.Second - 1) / time.Second))
-		_, err := d.opts.Host.Attach(ctx, run.Attached{
-			Path: paths.LXCStop, Args: []string{"-P", d.opts.Path, "-n", name, "-t", seconds, "--nokill"}, Dir: "/",
-		})
-		if err != nil {
+		if _, err := d.tool(ctx, paths.LXCStop, name, "-t", seconds, "--nokill"); err != nil {
 			return err
 		}
 		if s, err := d.stateOf(ctx, name); err == nil && s != stateRunning {

@@ -78,14 +78,23 @@ func removeCgroup(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
-// removeLink removes a network device of the host if it is there.
+// removeLink removes a network device of the host, and logs if it cannot.
 func (d *Driver) removeLink(ctx context.Context, name string) {
-	if !d.hasLink(name) {
-		return
-	}
-	if _, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"link", "delete", name}}); err != nil && d.hasLink(name) {
+	if err := d.deleteLink(ctx, name); err != nil {
 		d.log.Warn("The host's end of an interface remains.", "device", name, "error", err)
 	}
+}
+
+// deleteLink deletes a network device of the host if it is there.
+func (d *Driver) deleteLink(ctx context.Context, name string) error {
+	if !d.hasLink(name) {
+		return nil
+	}
+	_, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"link", "delete", name}})
+	if err != nil && !d.hasLink(name) {
+		err = nil // another process removed it
+	}
+	return err
 }
 
 func (d *Driver) hasLink(name string) bool {

@@ -20,7 +20,7 @@ import (
 // program runs as the guests' own root, so owners, capabilities and ACLs come
 // out with the guests' ids, and the image's content meets no root of the host.
 func (d *Driver) unpack(ctx context.Context, a images.Artifact, to string) error {
-	uid, gid := int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
+	uid, gid := d.guestRoot(false)
 	if err := os.Lchown(to, uid, gid); err != nil {
 		return err
 	}

@@ -2,9 +2,9 @@ package lxc
 
 import (
 	"context"
-	"fmt"
 
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // Update implements containerbroker.Broker. It changes the running instance
@@ -12,10 +12,7 @@ import (
 // difference, so the change is made again. It keeps lines of the config that
 // hostler does not write.
 func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
-	if err := d.update(ctx, m, changes); err != nil {
-		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
-	}
-	return nil
+	return fault.Explain(d.update(ctx, m, changes), "cannot update instance %q", m.Name)
 }
 
 func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {

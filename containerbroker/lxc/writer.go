@@ -21,9 +21,7 @@ func (d *Driver) writeTo(root string, privileged bool) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{root: r}
-	if !privileged {
-		w.uid, w.gid = int(d.opts.IDs.FirstUser), int(d.opts.IDs.FirstGroup)
-	}
+	w.uid, w.gid = d.guestRoot(privileged)
 	return w, nil
 }
 
