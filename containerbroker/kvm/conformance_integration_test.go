@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -25,7 +24,7 @@ func TestConformance(t *testing.T) {
 		Broker: r.broker("hostler"), Other: r.broker("other"),
 		Namespace: "hostler", OtherNamespace: "other",
 		Image: r.image, Address: true, Virtual: true,
-		Bridge: bridge(t), Device: device,
+		Bridge: brokertest.Bridge(t), Device: brokertest.Device,
 		AddForeign: r.addForeign,
 		Detach:     func(_ *testing.T, name, _ string) { r.server.Virsh("detach-disk", name, "vdb", "--live") },
 		Die: func(t *testing.T, name string) {
@@ -95,31 +94,6 @@ func (r *rig) halve(t *testing.T, name string) {
 			}
 		}
 	}
-}
-
-// bridges counts the bridges of this process.
-var bridges atomic.Int32
-
-// bridge makes a bridge on the host that serves no DHCP.
-func bridge(t *testing.T) string {
-	t.Helper()
-	name := fmt.Sprintf("kvc%x-%d", os.Getpid(), bridges.Add(1))
-	host(t, "/usr/sbin/ip", "link", "add", "name", name, "type", "bridge")
-	t.Cleanup(func() { host(t, "/usr/sbin/ip", "link", "delete", name) })
-	host(t, "/usr/sbin/ip", "link", "set", name, "up")
-	return name
-}
-
-// device makes a loop device of 1 MiB.
-func device(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "backing")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	name := host(t, "/usr/sbin/losetup", "--find", "--show", file)
-	t.Cleanup(func() { host(t, "/usr/sbin/losetup", "--detach", name) })
-	return name
 }
 
 // host runs a program on the host.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/kvm/kvmtest"
 	"hostler/internal/fault"
 )
@@ -103,7 +104,7 @@ func seedKeepsTheFirstBoot(t *testing.T, r *rig) {
 	d := r.broker("hostler")
 	m := r.machine(d, "seeded")
 	m.Guest.UserData = "#!/bin/sh\necho first\n"
-	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: bridge(t), Static: true, Addresses: []string{"10.0.0.2/24"}}}
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: brokertest.Bridge(t), Static: true, Addresses: []string{"10.0.0.2/24"}}}
 	must(t, d.Create(t.Context(), m, nil))
 	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
 	m.Guest.UserData, m.NICs[0].Addresses = "#!/bin/sh\necho second\n", []string{"10.0.0.3/24"}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 )
 
 // W12 I15: a change that another tool makes only in the running guest is seen
@@ -20,8 +21,8 @@ func TestDriftOfTheRunningGuest(t *testing.T) {
 	m := r.machine(d, "drift")
 	m.CPUs = 2
 	const mac = "52:54:00:17:04:02"
-	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: bridge(t), MAC: mac, Addresses: []string{"10.177.4.2/24"}, Static: true}}
-	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: device(t), Device: "/dev/hostler-data"}}
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: brokertest.Bridge(t), MAC: mac, Addresses: []string{"10.177.4.2/24"}, Static: true}}
+	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/hostler-data"}}
 	must(t, d.Create(t.Context(), m, nil))
 	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/kvm"
 )
 
@@ -19,7 +20,7 @@ func TestAddressesAreSeenFromOutside(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	d := r.broker("hostler")
-	br := bridge(t)
+	br := brokertest.Bridge(t)
 	host(t, "/usr/sbin/ip", "address", "add", "10.177.3.1/24", "dev", br)
 	for name, nics := range map[string][]containerbroker.NIC{
 		"bridged": {{Name: "eth0", Bridge: br, MAC: "52:54:00:17:03:02", Addresses: []string{"10.177.3.2/24"}, Static: true}},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/kvm"
 )
 
@@ -27,8 +28,7 @@ func TestDisksGrowInTheGuest(t *testing.T) {
 		file := filepath.Join(t.TempDir(), name)
 		must(t, os.WriteFile(file, nil, 0o600))
 		must(t, os.Truncate(file, 1<<20))
-		loop := host(t, "/usr/sbin/losetup", "--find", "--show", file)
-		t.Cleanup(func() { host(t, "/usr/sbin/losetup", "--detach", loop) })
+		loop := brokertest.Loop(t, file)
 		files = append(files, file, loop)
 		m.Disks = append(m.Disks, containerbroker.Disk{Name: "vol-" + name, Source: loop, Device: "/dev/hostler-" + name, Size: 1 << 20, ReadOnly: n == 1})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 )
 
 // K4: a running guest gets as many devices as the plan promises live, and the
@@ -23,7 +24,7 @@ func TestDevicesBeyondTheSlots(t *testing.T) {
 	_, err := d.WaitReady(t.Context(), m, nil)
 	must(t, err)
 	for n := range 10 {
-		m.Disks = append(m.Disks, containerbroker.Disk{Name: fmt.Sprint("vol-", n), Source: device(t), Device: fmt.Sprint("/dev/hostler-", n)})
+		m.Disks = append(m.Disks, containerbroker.Disk{Name: fmt.Sprint("vol-", n), Source: brokertest.Device(t), Device: fmt.Sprint("/dev/hostler-", n)})
 	}
 	var live, restart []containerbroker.Change
 	for _, c := range d.Diff(m, get(t, d, m.Name)) {

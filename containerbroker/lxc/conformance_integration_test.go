@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 				Broker: broker, Other: r.broker("other"),
 				Namespace: "hostler", OtherNamespace: "other",
 				Image: image, Address: true,
-				Bridge: bridge(t), Folder: folder, Device: device,
+				Bridge: brokertest.Bridge(t), Folder: folder, Device: brokertest.Device,
 				AddForeign: r.addForeign,
 				Detach: func(t *testing.T, name, _ string) {
 					pid := find(t, broker, name).PID

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxc"
 	"hostler/internal/fault"
 )
@@ -114,7 +115,7 @@ func TestLiveChanges(t *testing.T) {
 		t.Error("the limit of the root disk stayed")
 	}
 
-	share, volume := folder(t), device(t)
+	share, volume := folder(t), brokertest.Device(t)
 	must(t, os.WriteFile(filepath.Join(share, "file"), []byte("from the host"), 0o644))
 	must(t, os.Chmod(share, 0o777))
 	m.Disks = []containerbroker.Disk{
@@ -147,7 +148,7 @@ func TestLiveInterfaces(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "nics")
 	pid := w.start(t, m)
-	other := bridge(t)
+	other := brokertest.Bridge(t)
 	m.NICs = []containerbroker.NIC{
 		{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:77:01"},
 		{Name: "lan", Bridge: other, MAC: "00:16:3e:00:77:02", MTU: 1300, Addresses: []string{"198.18.0.9/16"}, Static: true},

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 )
 
 // A guest that reboots loses what was plugged in since its start, because its
@@ -25,7 +26,7 @@ func TestRebootFromInside(t *testing.T) {
 	share := folder(t)
 	must(t, os.Chmod(share, 0o777))
 	m.Disks = []containerbroker.Disk{
-		{Name: "fs-www", Source: share, Path: "/srv/two words"}, {Name: "vol-data", Source: device(t), Device: "/dev/hostler-data"},
+		{Name: "fs-www", Source: share, Path: "/srv/two words"}, {Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/hostler-data"},
 	}
 	w.apply(t, m)
 	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {

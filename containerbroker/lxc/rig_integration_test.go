@@ -3,10 +3,7 @@
 package lxc_test
 
 import (
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +14,10 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/images"
 	"hostler/containerbroker/lxc"
+	"hostler/internal/hosttest"
 	"hostler/internal/run"
 	"hostler/storage/idmap"
 )
@@ -66,8 +65,8 @@ func newRig(t *testing.T, btrfs bool) *rig {
 
 // serve makes a bridge with a DHCP server.
 func (r *rig) serve() {
-	r.bridge = bridge(r.t)
-	first := freeSubnet(r.t)
+	r.bridge = brokertest.Bridge(r.t)
+	first := hosttest.FreeSubnet(r.t)
 	host(r.t, "ip", "address", "add", first+".1/24", "dev", r.bridge)
 	server := exec.Command("/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--bind-interfaces",
 		"--except-interface=lo", "--interface="+r.bridge, "--dhcp-authoritative", "--dhcp-no-override", "--no-ping",
@@ -78,24 +77,6 @@ func (r *rig) serve() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-}
-
-// freeSubnet returns the first three numbers of a network that the host does not
-// use.
-func freeSubnet(t *testing.T) string {
-	t.Helper()
-	taken, err := net.InterfaceAddrs()
-	must(t, err)
-	for range 1000 {
-		var octets [2]byte
-		_, _ = rand.Read(octets[:])
-		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
-		if !slices.ContainsFunc(taken, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.Contains(ip) }) {
-			return fmt.Sprintf("10.%d.%d", 128+octets[0]%100, octets[1])
-		}
-	}
-	t.Fatal("no free subnet")
-	return ""
 }
 
 func (r *rig) broker(namespace string) *lxc.Driver {
@@ -173,26 +154,7 @@ func host(t *testing.T, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func bridge(t *testing.T) string {
-	t.Helper()
-	name := "lxb" + strings.ToLower(rand.Text()[:8])
-	host(t, "ip", "link", "add", "name", name, "type", "bridge", "forward_delay", "0")
-	t.Cleanup(func() { host(t, "ip", "link", "delete", name) })
-	host(t, "ip", "link", "set", name, "up")
-	return name
-}
-
 func folder(t *testing.T) string { return t.TempDir() }
-
-// device makes a loop device of 1 MiB.
-func device(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "backing")
-	must(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
-	name := host(t, "losetup", "--find", "--show", file)
-	t.Cleanup(func() { host(t, "losetup", "--detach", name) })
-	return name
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()

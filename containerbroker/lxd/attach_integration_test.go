@@ -19,6 +19,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/fault"
@@ -33,36 +34,16 @@ func host(t *testing.T, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// bridge makes a bridge unknown to LXD.
-func bridge(t *testing.T) string {
-	t.Helper()
-	name := "hbr" + strings.ToLower(rand.Text()[:8])
-	host(t, "ip", "link", "add", "name", name, "type", "bridge")
-	t.Cleanup(func() { host(t, "ip", "link", "delete", name) })
-	host(t, "ip", "link", "set", name, "up")
-	return name
-}
-
 func folder(t *testing.T) string { return t.TempDir() }
-
-// device makes a loop device of 1 MiB.
-func device(t *testing.T) string {
-	t.Helper()
-	name, _ := deviceAndFile(t, false)
-	return name
-}
 
 func deviceAndFile(t *testing.T, readOnly bool) (name, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backing")
 	must(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
-	command := []string{"losetup", "--find", "--show", file}
 	if readOnly {
-		command = slices.Insert(command, 1, "--read-only")
+		return brokertest.Loop(t, file, "--read-only"), file
 	}
-	name = host(t, command...)
-	t.Cleanup(func() { host(t, "losetup", "--detach", name) })
-	return name, file
+	return brokertest.Loop(t, file), file
 }
 
 // inside runs a shell command in an instance. It returns the command's output
@@ -98,7 +79,7 @@ func TestInterfacesInside(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Dialect: dialect(), Socket: server.Socket, Namespace: "hostler", AddressTimeout: time.Second})
-	br := bridge(t)
+	br := brokertest.Bridge(t)
 	octets := make([]byte, 2)
 	_, _ = rand.Read(octets)
 	four := fmt.Sprintf("198.19.%d.", octets[0])

@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 				Other:     lxd.New(lxd.Options{Dialect: dialect, Socket: proxy.Socket, Namespace: "other"}),
 				Namespace: "hostler", OtherNamespace: "other",
 				Image: dialect.Type + ":" + server.TinyAlias, Address: true,
-				Bridge: bridge(t), Folder: folder, Device: device,
+				Bridge: brokertest.Bridge(t), Folder: folder, Device: brokertest.Device,
 				AddForeign: func(t *testing.T, name string) { addForeign(t, server, name) },
 				Die:        func(t *testing.T, name string) { die(t, broker, name) },
 				Halve: func(t *testing.T, name string) {

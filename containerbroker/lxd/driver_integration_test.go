@@ -17,6 +17,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/fault"
@@ -277,7 +278,7 @@ func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	// LXD changes the instance-id for a new interface and for other user-data.
 	// hostler restores the id, even if it was interrupted, before the guest
 	// starts.
-	m.NICs = []containerbroker.NIC{{Name: "lan0", Bridge: bridge(t), MAC: "00:16:3e:bb:00:07"}}
+	m.NICs = []containerbroker.NIC{{Name: "lan0", Bridge: brokertest.Bridge(t), MAC: "00:16:3e:bb:00:07"}}
 	m.Guest.UserData = "#!/bin/sh\n"
 	changes := slices.DeleteFunc(d.Diff(m, list()), func(c containerbroker.Change) bool { return c.Impact == containerbroker.ImpactRecreate })
 	must(t, d.Update(t.Context(), m, changes))

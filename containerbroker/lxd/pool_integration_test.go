@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 )
@@ -87,7 +88,7 @@ func TestProfileBehindTheDefaultOne(t *testing.T) {
 	}
 	update(plain, server.Bridge)
 	wired := plain
-	br := bridge(t)
+	br := brokertest.Bridge(t)
 	wired.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: br, MAC: "00:16:3e:aa:00:03"}}
 	update(wired, br)
 	update(plain, server.Bridge)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/cloudinit"
 	"hostler/containerbroker/images"
 	"hostler/containerbroker/images/imagestest"
@@ -35,7 +36,7 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 	image, err := d.EnsureImage(t.Context(), "debian/12", nil)
 	must(t, err)
 	keep()
-	br := bridge(t)
+	br := brokertest.Bridge(t)
 	octets := make([]byte, 2)
 	_, _ = rand.Read(octets)
 	four := fmt.Sprintf("198.19.%d.", octets[0])

@@ -1,10 +1,7 @@
 package kvmtest
 
 import (
-	"crypto/rand"
-	"net"
 	"os"
-	"slices"
 	"syscall"
 	"testing"
 
@@ -49,26 +46,4 @@ func keepFolders(t testing.TB) {
 			}
 		}
 	})
-}
-
-// freeSubnet returns the first address, with prefix length, of a /24 network
-// that no interface of the host uses.
-func freeSubnet(t testing.TB) string {
-	t.Helper()
-	taken, err := net.InterfaceAddrs()
-	check(t, "list the host's addresses", err)
-	for range 1000 {
-		var octets [2]byte
-		_, _ = rand.Read(octets[:])
-		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
-		free := !slices.ContainsFunc(taken, func(a net.Addr) bool {
-			network, ok := a.(*net.IPNet)
-			return ok && network.Contains(ip)
-		})
-		if free {
-			return ip.String() + "/24"
-		}
-	}
-	t.Fatal("no free subnet")
-	return ""
 }

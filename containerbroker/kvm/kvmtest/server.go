@@ -206,7 +206,7 @@ func (s *Server) configure() {
 	name := make([]byte, 4)
 	_, _ = rand.Read(name)
 	s.Bridge = "kvt" + hex.EncodeToString(name)
-	s.Subnet = freeSubnet(s.t)
+	s.Subnet = hosttest.FreeSubnet(s.t) + ".1/24"
 	host, subnet, _ := net.ParseCIDR(s.Subnet)
 	first, last := slices.Clone(subnet.IP.To4()), slices.Clone(subnet.IP.To4())
 	first[3], last[3] = 10, 200

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -177,7 +176,7 @@ func (s *Server) configure(o Options) {
 	}
 	s.must(http.MethodPost, "/1.0/storage-pools", fields{"name": s.Pool, "driver": o.Driver, "config": config})
 	s.Bridge = "lxt" + strings.ToLower(rand.Text()[:8])
-	s.Subnet = freeSubnet(s.t)
+	s.Subnet = hosttest.FreeSubnet(s.t) + ".1/24"
 	// Try again after an error. Incus reads all links of the host while it
 	// makes a bridge, and fails if another test removes one of them.
 	check(s.t, "make a bridge", until(func() error {
@@ -190,28 +189,6 @@ func (s *Server) configure(o Options) {
 		"root": fields{"type": "disk", "path": "/", "pool": s.Pool},
 		"eth0": fields{"type": "nic", "name": "eth0", "network": s.Bridge},
 	}})
-}
-
-// freeSubnet returns the first address, with prefix length, of a /24 network
-// that no interface of the host uses.
-func freeSubnet(t testing.TB) string {
-	t.Helper()
-	taken, err := net.InterfaceAddrs()
-	check(t, "list the host's addresses", err)
-	for range 1000 {
-		var octets [2]byte
-		_, _ = rand.Read(octets[:])
-		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
-		free := !slices.ContainsFunc(taken, func(a net.Addr) bool {
-			network, ok := a.(*net.IPNet)
-			return ok && network.Contains(ip)
-		})
-		if free {
-			return ip.String() + "/24"
-		}
-	}
-	t.Fatal("no free subnet")
-	return ""
 }
 
 // Import builds a tiny image, imports it under an alias and returns its
