@@ -88,7 +88,7 @@ var Sample = []string{"P4 P22 P23 P24 Z1 Z3 harvest", "Z6 Z7 killed while making
 // Run tries a type, or only the named behaviours of it. open makes a new world,
 // which lives as long as its test.
 func Run(t *testing.T, open func(*testing.T) World, only ...string) {
-	for _, b := range []struct {
+	all := []struct {
 		name string
 		try  func(*testing.T, World)
 	}{
@@ -106,13 +106,19 @@ func Run(t *testing.T, open func(*testing.T) World, only ...string) {
 		{"a guest that dies", revived},
 		{"the provisioner in a process of its own", apart},
 		{"Z29 files and secrets", secret},
-	} {
+	}
+	left := slices.Clone(only)
+	for _, b := range all {
+		left = slices.DeleteFunc(left, func(name string) bool { return name == b.name })
 		if len(only) == 0 || slices.Contains(only, b.name) {
 			t.Run(b.name, func(t *testing.T) {
 				t.Parallel() // each has a hypervisor and an agent of its own, and waits much
 				b.try(t, open(t))
 			})
 		}
+	}
+	if len(left) > 0 {
+		t.Errorf("there are no behaviours with these names: %q", left)
 	}
 }
 

@@ -106,7 +106,10 @@ func (r *rig) idleCounts() {
 			least = min(least, woken)
 		}
 	}
-	if least > most && least < math.MaxInt {
+	switch {
+	case least == math.MaxInt:
+		r.b.Error("no wake-ups were counted, because block devices changed in every try")
+	case least > most:
 		r.b.Errorf("at least %d wake-ups in %d idle seconds, more than %d", least, seconds, most)
 	}
 }

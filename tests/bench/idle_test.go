@@ -176,14 +176,19 @@ func wakeupsOf(b testing.TB, pid int) (n int) {
 	if err != nil || len(threads) == 0 {
 		b.Fatal("the threads of the process cannot be seen: ", err)
 	}
+	counted := false
 	for _, path := range threads {
 		text, _ := os.ReadFile(path) // the thread may have ended
 		for line := range strings.Lines(string(text)) {
 			if value, found := strings.CutPrefix(line, "voluntary_ctxt_switches:"); found {
-				count, _ := strconv.Atoi(strings.TrimSpace(value))
+				count, err := strconv.Atoi(strings.TrimSpace(value))
+				counted = counted || err == nil
 				n += count
 			}
 		}
+	}
+	if !counted {
+		b.Fatal("the kernel counts no wake-ups of the process")
 	}
 	return n
 }
