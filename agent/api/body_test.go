@@ -158,7 +158,7 @@ func TestPathsAndQueries(t *testing.T) {
 		{"GET", "/v1/events?after=x", 422},
 		{"GET", "/v1/events?limit=99999999", 422},
 		{"GET", "/v1/watch/events?after=x", 400},
-		{"GET", "/v1/watch/machines?names=x", 400},
+		{"GET", "/v1/watch/rows?kind=machines&names=x", 400},
 		{"GET", "/v1/machines?name=absent", 404},
 		{"GET", "/v1/objects/machine/absent", 404},
 		{"GET", "/v1/objects/machine/%2e%2e%2fetc", 404},

@@ -24,7 +24,7 @@ var wantRights = map[right][]string{
 	rightRead: {
 		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
 		"GET /v1/images", "GET /v1/images/available", "GET /v1/machines", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
-		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/folder", "GET /v1/watch/machines", "GET /v1/watch/rows", "POST /v1/plan",
+		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/folder", "GET /v1/watch/rows", "POST /v1/plan",
 	},
 	rightConsole: {"GET /v1/machines/{name}/log"},
 	rightChange: {

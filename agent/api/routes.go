@@ -97,7 +97,6 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/networks", right: rightRead, summary: "The networks", mount: typed(rowsOf(s, spec.KindNetwork, networkRow))},
 		{method: "GET", path: "/v1/objects/{kind}/{name}", right: rightRead, summary: "All details of an object", mount: typed(s.show)},
 		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events), paged: true},
-		{method: "GET", path: "/v1/watch/machines", right: rightRead, summary: "The machines after every change, a line each time", raw: s.watchMachines, stream: true},
 		{method: "GET", path: "/v1/watch/rows", right: rightRead, summary: "The rows of kinds, and those of a kind after every change, a line each time", raw: s.watchRows, stream: true},
 		{method: "GET", path: "/v1/watch/folder", right: rightRead, summary: "The state of conf.d after every reading, a line each time", raw: s.watchFolder, stream: true},
 		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "Events as they occur, one per line", raw: s.watchEvents, stream: true},

@@ -3,10 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
@@ -14,34 +12,6 @@ import (
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
-
-func (s *Server) watchMachines(w http.ResponseWriter, r *http.Request) {
-	l := raw.NewLines(w)
-	q, err := raw.Query(r, "name")
-	if err != nil {
-		l.Fail(err)
-		return
-	}
-	changes, err := s.o.Backend.Watch(r.Context(), spec.KindMachine)
-	if err != nil {
-		l.Fail(err)
-		return
-	}
-	var last []client.Machine
-	look := func([]state.ID) error {
-		rows, err := s.presentRows(r.Context(), q["name"])
-		if err != nil || l.Begun && reflect.DeepEqual(rows, last) {
-			return err
-		}
-		last = rows
-		return l.Send(client.Line{Machines: &rows})
-	}
-	if err := look(nil); err != nil {
-		l.Fail(err)
-		return
-	}
-	raw.Follow(r.Context(), s.streamOptions(), l, changes, lookPause, look)
-}
 
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 	l := raw.NewLines(w)
@@ -83,10 +53,6 @@ func (s *Server) sendEvents(ctx context.Context, l *raw.Lines, q *state.EventQue
 		}
 	}
 }
-
-// lookPause is the minimum time between two readings of all machines. The
-// creation of a hundred machines causes many hundred changes.
-const lookPause = 100 * time.Millisecond
 
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	var req client.ImageImportRequest

@@ -17,13 +17,21 @@ import (
 
 var errEnough = errors.New("enough")
 
+// watchMachines calls fn with the rows of machines after every change of them.
+func watchMachines(ctx context.Context, c *client.Client, names []string, fn func([]client.Machine) error) error {
+	return c.WatchRows(ctx, []string{"machines"}, names, func(_ string, text json.RawMessage) error {
+		var rows []client.Machine
+		return errors.Join(json.Unmarshal(text, &rows), fn(rows))
+	})
+}
+
 func TestWatchMachinesSendsFullRowsAfterEveryChange(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
 	b.machine("other", state.Alive, lxdMachine("web"), running("other"))
 	var seen []string
-	err := c.WatchMachines(t.Context(), []string{"one"}, func(rows []client.Machine) error {
+	err := watchMachines(t.Context(), c, []string{"one"}, func(rows []client.Machine) error {
 		word := "gone"
 		if len(rows) == 1 {
 			word = rows[0].Name + " " + string(rows[0].Status)
@@ -158,7 +166,7 @@ func TestALostWatchIsAnErrorAndNotAnEmptyWorld(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
-	err := c.WatchMachines(t.Context(), nil, func(rows []client.Machine) error {
+	err := watchMachines(t.Context(), c, nil, func(rows []client.Machine) error {
 		if len(rows) != 1 {
 			t.Errorf("rows %+v", rows)
 		}
@@ -175,7 +183,7 @@ func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
 	ended := make(chan error, 1)
 	first := make(chan struct{}, 1)
 	go func() {
-		ended <- c.WatchMachines(ctx, nil, func([]client.Machine) error { first <- struct{}{}; return nil })
+		ended <- watchMachines(ctx, c, nil, func([]client.Machine) error { first <- struct{}{}; return nil })
 	}()
 	<-first
 	eventually(t, "the stream is counted", func() bool { return b.streamsInUse() == 1 })
@@ -189,7 +197,7 @@ func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
 func TestAStoppingAgentSaysSo(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	err := c.WatchMachines(t.Context(), nil, func([]client.Machine) error { b.stopNow(); return nil })
+	err := watchMachines(t.Context(), c, nil, func([]client.Machine) error { b.stopNow(); return nil })
 	faulttest.Want(t, err, fault.Transient, "the agent is stopping")
 }
 

@@ -22,6 +22,10 @@ import (
 // events.
 const pollPause = 2 * time.Second
 
+// lookPause is the minimum time between two readings of all machines. The
+// creation of a hundred machines causes many hundred changes.
+const lookPause = 100 * time.Millisecond
+
 // rowSource describes how to read the rows of a kind.
 type rowSource struct {
 	// stored are the kinds of the objects from which the rows are made. If

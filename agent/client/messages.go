@@ -160,9 +160,7 @@ type Rows struct {
 }
 
 // Line is a line of a stream. A line without any field is a heartbeat.
-// Machines is a pointer so that an empty list differs from no list.
 type Line struct {
-	Machines *[]Machine   `json:"machines,omitempty"`
 	Rows     *Rows        `json:"rows,omitempty"`
 	Event    *Event       `json:"event,omitempty"`
 	Progress *Progress    `json:"progress,omitempty"`

@@ -14,22 +14,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// WatchMachines calls fn() with the rows of the named machines (of all machines
-// if names is empty), at first and after every change. It returns the error of
-// fn() or ctx, or a transient error if the stream is lost.
-func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Machine) error) error {
-	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m Line) error {
-		if m.Machines == nil {
-			return nil
-		}
-		return fn(*m.Machines)
-	})
-}
-
 // WatchRows calls fn() with all rows of each kind, and again with all rows of a
 // kind after one of them changed. kinds are in the plural, as in Get(). If
-// machines is not empty, only the rows of these machines are sent. The errors
-// are those of WatchMachines().
+// machines is not empty, only the rows of these machines are sent. It returns the error of
+// fn() or ctx, or a transient error if the stream is lost.
 func (c *Client) WatchRows(ctx context.Context, kinds, machines []string, fn func(kind string, rows json.RawMessage) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds, "name": machines}, nil, func(m Line) error {
 		if m.Rows == nil {
@@ -40,7 +28,7 @@ func (c *Client) WatchRows(ctx context.Context, kinds, machines []string, fn fun
 }
 
 // WatchEvents calls fn() with each event whose Seq is above after. object is
-// the same as in Events(). The errors are those of WatchMachines().
+// the same as in Events(). The errors are those of WatchRows().
 func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m Line) error {
 		if m.Event == nil {
