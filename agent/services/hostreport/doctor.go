@@ -104,6 +104,7 @@ func (r Reporter) Doctor(ctx context.Context) ([]client.Check, error) {
 		add(name, result, message, mend)
 	}
 	checks = append(checks, userNamespaces(r.Paths, objects)...)
+	checks = append(checks, cgroupControllers(r.Paths, objects)...)
 	for _, d := range r.disk(ctx) {
 		name := "space " + d.Path
 		if d.Path == r.Paths.StateDir && d.Free < lowSpace {
