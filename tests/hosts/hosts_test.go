@@ -134,10 +134,15 @@ func (s *site) quickstart() {
 	}
 	declaration = strings.NewReplacer("type: incus", "type: "+containerType, "image: debian/13", "image: "+image).Replace(declaration)
 	s.host.Write("/root/web.yaml", declaration)
+	// As on a fresh server. The first attempt succeeds nevertheless.
+	s.host.Sh("rm -rf /var/lib/apt/lists/*")
 	s.host.Sh("cd /root && hostler plan -f web.yaml || test $? = 2")
 	// The next cells have a machine of the same name, so it goes even if it failed.
 	defer s.host.Sh("cd /root && hostler delete -f web.yaml --wait --timeout 3m")
 	s.host.Sh("cd /root && hostler apply -f web.yaml --wait")
+	if n := s.host.Sh("hostler events | grep -c 'type/" + containerType + " *Initialising '"); strings.TrimSpace(n) != "1" {
+		s.Errorf("%s was initialised %s times", containerType, strings.TrimSpace(n))
+	}
 	s.host.Sh("hostler exec web -- ls /made-by-hostler && hostler get machines")
 }
 
