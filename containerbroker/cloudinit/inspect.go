@@ -9,11 +9,13 @@ import (
 	"mime/multipart"
 	"net/mail"
 	"strings"
+
+	"hostler/internal/mimemessage"
 )
 
 // inspect splits user-data into its parts. The parts of nested MIME messages
 // are returned in the same list.
-func inspect(data []byte) ([]mimePart, error) {
+func inspect(data []byte) ([]mimemessage.Part, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
@@ -22,7 +24,7 @@ func inspect(data []byte) ([]mimePart, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []mimePart{part}, nil
+		return []mimemessage.Part{part}, nil
 	}
 	m, err := mail.ReadMessage(bytes.NewReader(data))
 	if err != nil {
@@ -31,12 +33,12 @@ func inspect(data []byte) ([]mimePart, error) {
 	return inspectMessage(m.Header.Get("Content-Type"), m.Body)
 }
 
-func inspectMessage(contentType string, body io.Reader) ([]mimePart, error) {
+func inspectMessage(contentType string, body io.Reader) ([]mimemessage.Part, error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return nil, err
 	}
-	var parts []mimePart
+	var parts []mimemessage.Part
 	for r := multipart.NewReader(body, params["boundary"]); ; {
 		p, err := r.NextRawPart()
 		if errors.Is(err, io.EOF) {
@@ -65,6 +67,6 @@ func inspectMessage(contentType string, body io.Reader) ([]mimePart, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, mimePart{ContentType: kind, Name: p.FileName(), Body: string(text)})
+		parts = append(parts, mimemessage.Part{ContentType: kind, Name: p.FileName(), Body: string(text)})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"hostler/internal/fault"
+	"hostler/internal/mimemessage"
 )
 
 // maxSize is the size in bytes of the largest user-data that UserData() makes.
@@ -83,7 +84,7 @@ func UserData(g Input) ([]byte, error) {
 	case len(parts) == 1:
 		data = []byte(parts[0].Body)
 	default:
-		if data, err = message(parts); err != nil {
+		if data, err = mimemessage.Join(parts); err != nil {
 			return nil, err
 		}
 	}
@@ -94,8 +95,8 @@ func UserData(g Input) ([]byte, error) {
 }
 
 // generated returns the parts that are made from the typed fields of g.
-func generated(g Input) ([]mimePart, error) {
-	var parts []mimePart
+func generated(g Input) ([]mimemessage.Part, error) {
+	var parts []mimemessage.Part
 	s := settings{MergeHow: keepTheirs, Hostname: g.Hostname}
 	if g.AptMirror != "" || g.AptProxy != "" {
 		s.Apt = &apt{HTTPProxy: g.AptProxy}
@@ -143,14 +144,14 @@ func environment(g Input) string {
 // cloudConfig encodes a document as JSON, which is also YAML. JSON quotes every
 // string, because cloud-init's YAML 1.1 reads an unquoted "on" as a boolean and
 // 1:30 as a number.
-func cloudConfig(name string, document any) (mimePart, error) {
+func cloudConfig(name string, document any) (mimemessage.Part, error) {
 	var b bytes.Buffer
 	b.WriteString("#cloud-config\n")
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(document); err != nil {
-		return mimePart{}, fault.New(fault.Invalid, "cannot encode cloud-init data: %v", err)
+		return mimemessage.Part{}, fault.New(fault.Invalid, "cannot encode cloud-init data: %v", err)
 	}
-	return mimePart{ContentType: typeCloudConfig, Name: name, Body: b.String()}, nil
+	return mimemessage.Part{ContentType: typeCloudConfig, Name: name, Body: b.String()}, nil
 }
