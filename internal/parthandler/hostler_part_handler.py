@@ -1,0 +1,128 @@
+#part-handler
+"""cloud-init's handler of hostler's declarations.
+
+It writes each part of the type text/hostler-config into conf.d, and a whole
+user-data that begins with #hostler-config. A file is replaced only if its bytes
+differ, so the agent sees no change at an ordinary boot. The handler never
+removes a file: user-data may be gone for one boot, e.g. with its seed disk.
+"""
+import logging
+import os
+import re
+import subprocess
+import tempfile
+
+try:
+    import grp
+except ImportError:
+    grp = None
+
+CONF_D = "/etc/hostler/conf.d"
+HOSTLER = "/usr/bin/hostler"
+GROUP = "hostler-admin"
+
+# cloud-init calls the handler at every boot, with the headers of each part.
+frequency = "always"
+handler_version = 3
+
+LOG = logging.getLogger(__name__)
+
+# User-data that is no MIME message and begins like nothing that cloud-init knows.
+BARE = "text/x-not-multipart"
+FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
+
+# The files of this boot, by name, with the names of their parts.
+written = {}
+
+
+def list_types():
+    return ["text/hostler-config", BARE]
+
+
+def handle_part(data, ctype, filename, payload, frequency, headers):
+    if ctype == "__begin__":
+        written.clear()
+    if ctype in ("__begin__", "__end__") or not payload:
+        return
+    body = payload.encode("utf-8") if isinstance(payload, str) else bytes(payload)
+    if ctype == BARE:
+        if not FIRST_LINE.match(body):
+            # cloud-init's own words for it
+            LOG.warning("Unhandled non-multipart (%s) userdata: '%s...'", ctype, body[:24].decode("utf-8", "replace"))
+            return
+        filename = "user-data"
+    path = os.path.join(CONF_D, name_of(filename))
+    if path in written:
+        LOG.error("hostler: the parts %s and %s of the user-data have the same name, and the second is not used: give each a file name of its own", written[path], filename)
+        return
+    written[path] = filename
+    # cloud-init's result has the text of a log line, but not that of an exception.
+    try:
+        if write(path, body):
+            LOG.info("hostler: wrote %s", path)
+    except OSError as e:
+        LOG.error("hostler: cannot write %s: %s", path, e)
+        return
+    check(path)
+
+
+def name_of(filename):
+    """Return e.g. cloud-init-web.yaml for web.yaml, a valid name of a declaration."""
+    stem = os.path.basename(filename or "").lower()
+    stem = re.sub(r"\.(ya?ml|json|txt)$", "", stem)
+    stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:50].strip("-")
+    return "cloud-init-%s.yaml" % (stem or "user-data")
+
+
+def write(path, body):
+    """Replace the file if its bytes differ. Return whether they did."""
+    try:
+        with open(path, "rb") as f:
+            if f.read() == body:
+                return False
+    except FileNotFoundError:
+        pass
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):  # the package is installed later
+        os.makedirs(os.path.dirname(folder), mode=0o755, exist_ok=True)
+        os.mkdir(folder, mode=0o750)
+    # A name with a dot in front is no declaration.
+    fd, temporary = tempfile.mkstemp(prefix=".cloud-init-", dir=folder)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(body)
+            f.flush()
+            os.fchmod(f.fileno(), 0o640)
+            os.fchown(f.fileno(), -1, group())
+            os.fsync(f.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def group():
+    """Return the id of the administrators' group, -1 before the package is installed."""
+    try:
+        return grp.getgrnam(GROUP).gr_gid
+    except (AttributeError, KeyError):
+        return -1
+
+
+def check(path):
+    """Log the errors of the declaration, so that cloud-init's result has them."""
+    if not os.access(HOSTLER, os.X_OK):
+        return
+    try:
+        done = subprocess.run([HOSTLER, "validate", "-q", "-f", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        LOG.error("hostler: cannot check %s: %s", path, e)
+        return
+    if done.returncode != 0:
+        LOG.error("%s", done.stderr.decode("utf-8", "replace").strip())

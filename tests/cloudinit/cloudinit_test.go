@@ -1,0 +1,278 @@
+//go:build integration
+
+package cloudinit_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hostler/tests/harness"
+)
+
+// releases are the folders of tests/prepare with the code of cloud-init.
+func releases(t *testing.T) (all []string) {
+	t.Helper()
+	for _, name := range []string{"debian-12", "debian-13", "ubuntu-24.04"} {
+		_, err := os.Stat(filepath.Join(code(t, name), "cloudinit"))
+		switch {
+		case err == nil:
+			all = append(all, name)
+		case strings.HasPrefix(name, "debian"): // Ubuntu's archive may be out of reach
+			t.Fatalf("cloud-init of %s is missing: run tests/prepare test", name)
+		default:
+			t.Logf("cloud-init of %s is not tried: its archive could not be reached", name)
+		}
+	}
+	return all
+}
+
+// code returns the folder of a release's Python modules.
+func code(t *testing.T, release string) string {
+	t.Helper()
+	return filepath.Join(harness.Root(t), ".cache/cloud-init", release, "usr/lib/python3/dist-packages")
+}
+
+// machine is the disk of a machine that boots with cloud-init of a release.
+type machine struct {
+	*testing.T
+	release, root, confD string
+	// handler is the handler's text, with the machine's own paths.
+	handler string
+	booted  bool
+}
+
+func newMachine(t *testing.T, release string) *machine {
+	t.Helper()
+	m := &machine{T: t, release: release, root: t.TempDir()}
+	m.confD = filepath.Join(m.root, "etc/hostler/conf.d")
+	text, err := os.ReadFile(filepath.Join(harness.Root(t), "internal/parthandler/hostler_part_handler.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.handler = m.own(string(text))
+	return m
+}
+
+// own replaces the paths of the host by those of the machine.
+func (m *machine) own(text string) string {
+	m.Helper()
+	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/usr/bin/hostler"`} {
+		if !strings.Contains(text, path) {
+			m.Fatalf("the handler has no %s", path)
+		}
+		text = strings.ReplaceAll(text, path, `"`+m.root+strings.Trim(path, `"`)+`"`)
+	}
+	return text
+}
+
+// installHandler does the same as hostler-cloud-init.service.
+func (m *machine) installHandler() *machine {
+	m.Helper()
+	m.write("share/hostler_part_handler.py", m.handler)
+	dir := filepath.Join(m.root, "lib/handlers")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(m.root, "share/hostler_part_handler.py"), filepath.Join(dir, "hostler_part_handler.py")); err != nil {
+		m.Fatal(err)
+	}
+	return m
+}
+
+// installProgram puts the command hostler where the handler finds it.
+func (m *machine) installProgram() *machine {
+	m.Helper()
+	dir := filepath.Join(m.root, "usr/bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(harness.Binaries(m, ""), "hostler"), filepath.Join(dir, "hostler")); err != nil {
+		m.Fatal(err)
+	}
+	return m
+}
+
+func (m *machine) write(name, text string) string {
+	m.Helper()
+	path := filepath.Join(m.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		m.Fatal(err)
+	}
+	return path
+}
+
+// boot boots with user-data and returns the warnings and errors.
+func (m *machine) boot(userData string) string {
+	m.Helper()
+	seed := m.write("seed", userData)
+	var out string
+	frequencies := []string{"once-per-instance", "always"} // as cloud-init's first boot
+	if m.booted {
+		frequencies = frequencies[1:]
+	}
+	m.booted = true
+	for _, frequency := range frequencies {
+		text, err := harness.Try([]string{"PYTHONPATH=" + code(m.T, m.release), "PYTHONDONTWRITEBYTECODE=1"},
+			"/usr/bin/python3", filepath.Join(harness.Root(m), "tests/cloudinit/testdata/boot.py"), m.root, frequency, seed)
+		if err != nil {
+			m.Fatalf("%v\n%s", err, text)
+		}
+		out += text
+	}
+	return out
+}
+
+// files returns the texts of conf.d by file name.
+func (m *machine) files() map[string]string {
+	m.Helper()
+	entries, err := os.ReadDir(m.confD)
+	if err != nil && !os.IsNotExist(err) {
+		m.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(m.confD, e.Name()))
+		if err != nil {
+			m.Fatal(err)
+		}
+		files[e.Name()] = string(text)
+	}
+	return files
+}
+
+// inode returns the inode of a file of conf.d.
+func (m *machine) inode(name string) uint64 {
+	m.Helper()
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(m.confD, name), &stat); err != nil {
+		m.Fatal(err)
+	}
+	return stat.Ino
+}
+
+const web = "#hostler-config\nversion: 1\nmachines:\n  web: {type: lxd, image: debian/12}\n"
+
+// part is a MIME message with one part.
+func part(contentType, name, text string) string {
+	return fmt.Sprintf("Content-Type: multipart/mixed; boundary=\"b0\"\nMIME-Version: 1.0\n\n--b0\n"+
+		"Content-Type: %s; charset=\"utf-8\"\nContent-Disposition: attachment; filename=%q\n\n%s\n--b0--\n", contentType, name, text)
+}
+
+// TestUserData holds the cases of user-data, for cloud-init of each release.
+func TestUserData(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "host.yaml")
+	if err := os.WriteFile(host, []byte(strings.Replace(web, "debian/12}", "debian/12} # für ✓", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	accented, err := os.ReadFile(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := harness.Run(t, filepath.Join(harness.Binaries(t, ""), "hostler"), "user-data", "-q", "-f", host, "--deb", "https://example.org/h.deb#sha256="+strings.Repeat("0a", 32))
+	archive := "#cloud-config-archive\n- type: text/hostler-config\n  filename: web.yaml\n  content: |\n    " + strings.ReplaceAll(strings.TrimSpace(web), "\n", "\n    ") + "\n"
+	for _, c := range []struct {
+		name     string
+		stock    bool // hostler is not in the image
+		gzip     bool
+		userData string
+		files    map[string]string
+		says     string // in the warnings; nothing else may be there
+	}{
+		{name: "bare, stock image", stock: true, userData: web, says: "Unhandled non-multipart (text/x-not-multipart) userdata"},
+		{name: "bare", userData: web, files: map[string]string{"cloud-init-user-data.yaml": web}},
+		{name: "other text", userData: "#hostler-configuration\n", says: "Unhandled non-multipart (text/x-not-multipart) userdata"},
+		{name: "none", userData: ""},
+		{name: "hostler user-data, stock image", stock: true, userData: message, files: map[string]string{"cloud-init-host.yaml": string(accented)}},
+		{name: "hostler user-data", userData: message, files: map[string]string{"cloud-init-host.yaml": string(accented)}},
+		{name: "hostler user-data --gzip, stock image", stock: true, gzip: true, userData: message, files: map[string]string{"cloud-init-host.yaml": string(accented)}},
+		{name: "archive", userData: archive, files: map[string]string{"cloud-init-web.yaml": web}},
+		{name: "part", userData: part("text/hostler-config", "My web_1.YAML", web), files: map[string]string{"cloud-init-my-web-1.yaml": web}},
+		{name: "part with a path", userData: part("text/hostler-config", "../../passwd", web), files: map[string]string{"cloud-init-passwd.yaml": web}},
+		{name: "part, stock image", stock: true, userData: part("text/hostler-config", "web.yaml", web), says: "Unhandled unknown content-type (text/hostler-config) userdata"},
+		{name: "plain part", userData: part("text/plain", "web.yaml", web), says: "Unhandled unknown content-type (text/plain) userdata"},
+		{
+			name: "two parts of one name", says: "the parts a.yaml and A.yml of the user-data have the same name",
+			userData: strings.Replace(part("text/hostler-config", "a.yaml", web), "--b0--", "--b0\nContent-Type: text/hostler-config\nContent-Disposition: attachment; filename=\"A.yml\"\n\nother\n--b0--", 1),
+			files:    map[string]string{"cloud-init-a.yaml": web},
+		},
+		{
+			name: "error", userData: "#hostler-config\nversion: 1\nmachine: {}\n", says: "cloud-init-user-data.yaml:3:1: machine: the key \"machine\" is not known here",
+			files: map[string]string{"cloud-init-user-data.yaml": "#hostler-config\nversion: 1\nmachine: {}\n"},
+		},
+	} {
+		for _, release := range releases(t) {
+			t.Run(release+"/"+c.name, func(t *testing.T) {
+				m := newMachine(t, release)
+				if !c.stock {
+					m.installHandler().installProgram()
+				}
+				said := m.boot(m.replaced(c.userData, c.gzip))
+				if got := m.files(); fmt.Sprint(got) != fmt.Sprint(c.files) && len(got)+len(c.files) > 0 {
+					t.Errorf("conf.d has %q, want %q", got, c.files)
+				}
+				if c.says == "" && said != "" || !strings.Contains(said, c.says) {
+					t.Errorf("cloud-init said %q, want %q", said, c.says)
+				}
+			})
+		}
+	}
+}
+
+// replaced returns user-data whose part handler has the machine's own paths.
+func (m *machine) replaced(userData string, compress bool) string {
+	if strings.Contains(userData, "#part-handler") {
+		userData = m.own(userData)
+	}
+	if !compress {
+		return userData
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write([]byte(userData)); err != nil {
+		m.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		m.Fatal(err)
+	}
+	return b.String()
+}
+
+// A file is replaced only if its bytes differ, and user-data that is gone
+// changes nothing.
+func TestLaterBoots(t *testing.T) {
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler()
+			const name = "cloud-init-user-data.yaml"
+			m.boot(web)
+			first := m.inode(name)
+			if info, err := os.Stat(filepath.Join(m.confD, name)); err != nil || info.Mode().Perm() != 0o640 {
+				t.Errorf("the file is %v, %v", info.Mode(), err)
+			}
+			m.boot(web)
+			if m.inode(name) != first {
+				t.Error("the same user-data replaced the file")
+			}
+			for _, gone := range []string{"", "#cloud-config\n{}\n"} {
+				m.boot(gone)
+				if got := m.files(); got[name] != web || len(got) != 1 {
+					t.Errorf("after the user-data %q conf.d has %q", gone, got)
+				}
+			}
+			changed := strings.Replace(web, "debian/12", "debian/13", 1)
+			m.boot(changed)
+			if got := m.files(); got[name] != changed || len(got) != 1 || m.inode(name) == first {
+				t.Errorf("after a change conf.d has %q", got)
+			}
+		})
+	}
+}
