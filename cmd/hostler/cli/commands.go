@@ -34,7 +34,7 @@ func (a *app) commands() []*cobra.Command {
 	var all []*cobra.Command
 	all = append(all, in(groupDeclare,
 		a.applyCommand(), a.planCommand(), a.validateCommand(), a.allowCommand(), a.deleteCommand(), a.waitCommand(), a.adoptCommand(),
-		a.releaseCommand(), a.exportCommand(), a.schemaCommand())...)
+		a.releaseCommand(), a.exportCommand(), a.schemaCommand(), a.userDataCommand())...)
 	all = append(all, in(groupLook,
 		a.getCommand(), a.showCommand(), a.statusCommand(), a.eventsCommand())...)
 	all = append(all, in(groupGuest,

@@ -132,7 +132,7 @@ var habits = map[string]string{
 	"shell": "exec MACHINE -- bash", "ssh": "exec MACHINE -- bash", "attach": "console MACHINE",
 	"diff": "plan -f FILE", "check": "validate -f FILE", "lint": "validate -f FILE",
 	"create": "apply -f FILE", "launch": "apply -f FILE", "init": "apply -f FILE", "up": "apply -f FILE",
-	"pull": "image build REFERENCE", "log": "logs MACHINE", "top": "status",
+	"pull": "image build REFERENCE", "cloud-init": "user-data -f FILE", "log": "logs MACHINE", "top": "status",
 }
 
 // unknownCommand returns the error for a word that names no command below cmd.
