@@ -7,7 +7,6 @@ package storageprovisioner
 import (
 	"cmp"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"hostler/agent/spec"
@@ -69,16 +68,6 @@ type Machine struct {
 	Storage    []spec.Attachment
 	Privileged bool
 	Status     spec.MachineStatus
-}
-
-// has returns the machine's declared attachment of an entity. The second result
-// is false if there is none.
-func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
-	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Object() == e.key() })
-	if at < 0 {
-		return spec.Attachment{}, false
-	}
-	return g.Storage[at], true
 }
 
 // Desired holds the declared storage and all machines.

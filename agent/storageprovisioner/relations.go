@@ -1,81 +1,111 @@
 package storageprovisioner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/plan"
+	"hostler/internal/fault"
 	"hostler/storage"
+	"hostler/storage/idmap"
 )
 
-// volume plans for a declared volume.
-func (p *planner) volume(e *Entity) []Step {
-	v := p.volumesSeen[e.Name]
-	needed := p.deviceNeeded(e)
-	if v == nil || v.Problem != "" && !e.Status.Created {
-		steps := []Step{p.absent(e, "")}
-		if needed {
-			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation", Held: p.both(e.Name)})
+// relation says what a machine has and wants of an entity.
+type relation int
+
+const (
+	// gone means that the machine has no attachment of the entity and wants
+	// none.
+	gone relation = iota
+	// leaving means that the machine must let go of the entity, because it no
+	// longer declares the entity or because the entity is being removed.
+	leaving
+	// keeps means that the machine is being removed and that its instance uses
+	// the entity until the removal.
+	keeps
+	// wants means that the machine declares the entity.
+	wants
+)
+
+// is reports whether an observed object with the entity's name belongs to the
+// entity. An object with an empty uid has a damaged stamp and belongs to the
+// entity, too.
+func (p *planner) is(e *Entity, found storage.Ref) bool {
+	if found.Stamp.UID == "" || found == e.ref(p.policy.Namespace) {
+		return true
+	}
+	p.strangers[e.key()] = found.Stamp.UID
+	return false
+}
+
+// relation returns a machine's relation to an entity and the declared
+// attachment.
+func (p *planner) relation(e *Entity, machine string) (relation, spec.Attachment) {
+	g := cmp.Or(p.byName[machine], &Machine{})
+	a, has := g.has(e)
+	switch phase := p.phase(e, machine); {
+	case has && !g.Dying && e.Life == state.Alive:
+		return wants, a
+	case has && g.Dying && g.Status.InUse(e.key()):
+		return keeps, a
+	case has && !g.Dying, phase != spec.PhaseFree:
+		return leaving, a
+	}
+	return gone, a
+}
+
+// phase returns the phase of the entity's attachment to a machine.
+func (p *planner) phase(e *Entity, machine string) spec.Phase {
+	g := p.byName[machine]
+	return e.Status.Attachments[machine].Phase(g != nil && g.Status.InUse(e.key()))
+}
+
+// machines returns the sorted names of the machines that declare or use the
+// entity, have an attachment of it in its status, or have a view of it.
+func (p *planner) machines(e *Entity) []string {
+	names := slices.Clone(p.listed[e.key()])
+	for name := range e.Status.Attachments {
+		names = append(names, name)
+	}
+	if e.Kind == spec.KindFilesystem {
+		names = append(names, p.views[e.Name]...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// wanted reports whether any machine declares the entity.
+func (p *planner) wanted(e *Entity) bool {
+	for _, m := range p.machines(e) {
+		if r, _ := p.relation(e, m); r == wants {
+			return true
 		}
-		return steps
 	}
-	var steps []Step
-	if v.Problem == "" {
-		steps = append(resize(v.Size, e.Size), reallocate(v, e)...)
-	}
-	readOnly := p.readOnly(e)
-	d, attached := device(v)
-	switch {
-	case !attached && needed && v.Problem == "":
-		steps = append(steps, Step{Action: ActionAttach, Held: p.both(e.Name)})
-	case attached && (!needed || d.ReadOnly != readOnly):
-		steps = append(steps, Step{Action: ActionDetach, Waiting: p.deviceInUse(e, needed)})
-		if needed {
-			steps = append(steps, Step{Action: ActionAttach, Waiting: "its detachment"})
-		}
-	}
-	return steps
+	return false
 }
 
-// reallocate plans for a volume whose allocation differs from its declaration.
-func reallocate(v *storage.Volume, e *Entity) []Step {
-	is, wanted := allocation(v.Sparse), allocation(e.Volume.Allocation == spec.AllocationSparse)
-	if is == wanted {
-		return nil
-	}
-	return []Step{{
-		Action: ActionCreate, Changes: []plan.Change{{Field: "allocation", From: is, To: wanted}},
-		Held: fmt.Sprintf("its allocation is %s and cannot become %s: declare it as before, or declare another volume and move the data", is, wanted),
-	}}
+// thereAtAll reports whether the host has the entity, intact or damaged.
+func (p *planner) thereAtAll(e *Entity) bool {
+	return p.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || p.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
 }
 
-func allocation(sparse bool) string {
-	if sparse {
-		return spec.AllocationSparse
+// view returns the parameters of a machine's view of a filesystem.
+func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
+	params := idmap.Params{
+		Source: p.policy.mountPath(e.Name), Path: p.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
+		Setuid: !slices.Contains(e.Filesystem.MountOptions, "nosuid"),
 	}
-	return spec.AllocationFull
-}
-
-// dyingVolume plans the removal of a volume.
-func (p *planner) dyingVolume(e *Entity) []Step {
-	v := p.volumesSeen[e.Name]
-	if p.policy.Leave {
-		return []Step{p.last(e, v != nil, "")}
+	if g := p.byName[machine]; g != nil && !g.Privileged {
+		params.Map = &p.policy.Map
+	} else {
+		// Only the host's root can create device nodes. Root in a privileged
+		// guest is the host's root, so its view has devices.
+		params.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
 	}
-	waiting := p.deviceInUse(e, false)
-	if waiting == "" && len(p.on[e.Name]) > 0 {
-		waiting = p.on[e.Name][0].key()
-	}
-	if v == nil {
-		return []Step{p.last(e, false, waiting)}
-	}
-	if _, attached := device(v); attached {
-		return []Step{{Action: ActionDetach, Waiting: waiting}, p.last(e, true, "its detachment")}
-	}
-	return []Step{p.last(e, true, waiting)}
+	return params
 }
 
 // both returns an error text if a volume is declared both as a machine's block
@@ -219,4 +249,42 @@ func (p *planner) holder(e *Entity, to string) string {
 		}
 	}
 	return ""
+}
+
+// unmade reports whether the creation of the filesystem is not complete.
+func unmade(e *Entity, f *storage.Filesystem) bool {
+	return f.Unmade || f.Problem != "" && !e.Status.Created
+}
+
+// lost reports whether the filesystem's data was missing at the last attach,
+// and the operator has since requested an empty replacement.
+func lost(e *Entity) bool {
+	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.Status.ObservedGeneration < e.Generation
+}
+
+// mounted returns the host's mount of a filesystem.
+func (p *planner) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
+	f := p.seen[e.Name]
+	if f == nil {
+		return storage.FilesystemAttachment{}, false
+	}
+	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == p.policy.mountPath(e.Name) })
+	if at < 0 {
+		return storage.FilesystemAttachment{}, false
+	}
+	return f.Attachments[at], true
+}
+
+// held reports whether an unmounted filesystem still has a device of the host,
+// because its detachment stopped half-way.
+func (p *planner) held(e *Entity) bool { return p.seen[e.Name] != nil && p.seen[e.Name].Held != "" }
+
+// has returns the machine's declared attachment of an entity. The second result
+// is false if there is none.
+func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
+	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Object() == e.key() })
+	if at < 0 {
+		return spec.Attachment{}, false
+	}
+	return g.Storage[at], true
 }
