@@ -49,33 +49,32 @@ var (
 	}
 )
 
+// archives are the addresses of a distribution's main archive and of its
+// security archive, which is "" if it is not known. form is an apt source with
+// the verbs for an address and a suite.
+type archives struct{ main, security, form string }
+
 // lines returns the apt sources of an image of the given release.
-func (d distribution) lines(aptDir, suite string, m Mirrors) ([]string, error) {
-	main, security, form, err := d.mirrors(aptDir, m)
-	if err != nil {
-		return nil, err
+func (a archives) lines(suite string) []string {
+	lines := []string{fmt.Sprintf(a.form, a.main, suite), fmt.Sprintf(a.form, a.main, suite+"-updates")}
+	if a.security != "" {
+		lines = append(lines, fmt.Sprintf(a.form, a.security, suite+"-security"))
 	}
-	lines := []string{fmt.Sprintf(form, main, suite), fmt.Sprintf(form, main, suite+"-updates")}
-	if security != "" {
-		lines = append(lines, fmt.Sprintf(form, security, suite+"-security"))
-	}
-	return lines, nil
+	return lines
 }
 
-// mirrors returns the addresses of the main archive and of the security
-// archive, and the form of an apt source with the verbs for an address and a
-// suite. The addresses come from the configured mirror, or else from the host's
-// own sources. security is "" if no address is known.
-func (d distribution) mirrors(aptDir string, m Mirrors) (main, security, form string, err error) {
+// archives returns the archives of the configured mirror, or else of the host's
+// own sources.
+func (d distribution) archives(aptDir string, m Mirrors) (archives, error) {
 	entries, err := readAptSources(aptDir)
 	if err != nil {
-		return "", "", "", err
+		return archives{}, err
 	}
-	main = d.configured(m)
+	main, security := d.configured(m), ""
 	own, found := d.hostMirrors(entries)
 	switch base, ok := strings.CutSuffix(strings.TrimSuffix(main, "/"), "/debian"); {
 	case main == "" && own == "":
-		return "", "", "", fault.New(fault.NeedsOperator, "%s has no %s mirror; set %s in hostler's configuration", aptDir, d.os, d.setting)
+		return archives{}, fault.New(fault.NeedsOperator, "%s has no %s mirror; set %s in hostler's configuration", aptDir, d.os, d.setting)
 	case main == "":
 		main, security = own, found
 	case ok && !d.joint:
@@ -86,17 +85,17 @@ func (d distribution) mirrors(aptDir string, m Mirrors) (main, security, form st
 	}
 	for _, uri := range []string{main, security} {
 		if strings.ContainsAny(uri, " \t\n[]") || uri != "" && !isWeb(uri) {
-			return "", "", "", fault.New(fault.NeedsOperator, "the mirror %q is not an http or https address", uri)
+			return archives{}, fault.New(fault.NeedsOperator, "the mirror %q is not an http or https address", uri)
 		}
 	}
 	// A host trusts the keys of its own distribution, and perhaps the key of a
 	// private mirror. So only the sources of another distribution name a
 	// keyring, which the image has at the same path.
-	form = "deb %s %s " + d.components
+	form := "deb %s %s " + d.components
 	if ubuntu, _ := ubuntuArchive.hostMirrors(entries); own == "" && (d.name != debianArchive.name || ubuntu != "") {
 		form = "deb [signed-by=/usr/share/keyrings/" + d.name + "-archive-keyring.gpg] %s %s " + d.components
 	}
-	return main, security, form, nil
+	return archives{main, security, form}, nil
 }
 
 // hostMirrors finds the distribution's archive and its security archive among

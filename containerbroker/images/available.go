@@ -146,11 +146,11 @@ func (c *Cache) Buildable(ctx context.Context) (all []Buildable) {
 // mirror returns the address of the distribution's mirror, without user and
 // password.
 func (d distribution) mirror(aptDir string, m Mirrors) (string, error) {
-	main, _, _, err := d.mirrors(aptDir, m)
+	found, err := d.archives(aptDir, m)
 	if err != nil {
 		return "", err
 	}
-	address, err := url.Parse(main)
+	address, err := url.Parse(found.main)
 	if err != nil {
 		return "", fault.New(fault.NeedsOperator, "%s is not an address", d.setting)
 	}

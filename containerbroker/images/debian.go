@@ -80,21 +80,17 @@ func debianRecipe(d distribution, release, codename string) recipe {
 		disks:   codename != "bullseye" && d.name == debianArchive.name,
 		archive: &d,
 		make: func(ctx context.Context, c *Cache, j job) (product, error) {
-			lines, err := d.lines(c.o.AptDir, codename, c.o.Mirrors)
-			if err != nil {
-				return product{}, err
-			}
-			main, _, _, err := d.mirrors(c.o.AptDir, c.o.Mirrors)
+			from, err := d.archives(c.o.AptDir, c.o.Mirrors)
 			if err != nil {
 				return product{}, err
 			}
 			return c.makeDebian(ctx, j, debianPlan{
-				os: d.os, release: release, codename: codename, arch: c.o.Arch, lines: lines, proxy: c.o.Mirrors.Proxy,
+				os: d.os, release: release, codename: codename, arch: c.o.Arch, lines: from.lines(codename), proxy: c.o.Mirrors.Proxy,
 				// No time in the image is later than the last midnight, so that
 				// two builds on one day can be identical.
 				epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
 				disk:  j.format == FormatDisk,
-				debs:  c.debsOf(d, main),
+				debs:  c.debsOf(d, from.main),
 			})
 		},
 	}

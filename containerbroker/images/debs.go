@@ -1,7 +1,6 @@
 package images
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +21,9 @@ import (
 // files that still have it. Packages of another archive stay apart, because
 // another key may have signed them.
 
-const (
-	// maxDebAge is the age at which a kept package is removed. Most packages have
-	// a newer version by then.
-	maxDebAge = 30 * 24 * time.Hour
-	// maxDebsSize is the maximum size of all kept packages together, in bytes. An
-	// image's packages have about 100 MB.
-	maxDebsSize = 2 << 30
-)
+// keptDebs are the packages of all archives. Most packages have a newer version
+// after a month. An image's packages have about 100 MB.
+var keptDebs = keptFiles{pattern: debsDir + "/*/*", maxAge: 30 * 24 * time.Hour, maxSize: 2 << 30}
 
 // debsWork is the directory in a job's work directory through which a build
 // gets and returns packages. The hooks setup00.sh and customize90.sh use it.
@@ -75,7 +68,7 @@ func (c *Cache) offerDebs(ctx context.Context, kept, work string) error {
 // digest shows a file that a power cut left incomplete. It returns how many
 // packages are new.
 func (c *Cache) keepDebs(ctx context.Context, kept, work string) (fresh int, err error) {
-	defer c.dropDebs()
+	defer c.trim(keptDebs)
 	if err := os.MkdirAll(kept, 0o700); err != nil {
 		return 0, err
 	}
@@ -104,44 +97,4 @@ func (c *Cache) keepDebs(ctx context.Context, kept, work string) (fresh int, err
 		fresh++
 	}
 	return fresh, nil
-}
-
-// dropDebs removes packages that are older than maxDebAge, and the oldest
-// packages if all together exceed maxDebsSize.
-func (c *Cache) dropDebs() {
-	total := int64(0)
-	for _, d := range slices.Backward(c.debs()) { // newest first
-		if total += d.size; total > maxDebsSize || c.o.Clock().Sub(d.written) > maxDebAge {
-			_ = os.Remove(d.path)
-		}
-	}
-}
-
-// dropOldestDeb removes the oldest package. It returns false if there is none
-// or if it cannot be removed.
-func (c *Cache) dropOldestDeb() bool {
-	all := c.debs()
-	if len(all) == 0 {
-		return false
-	}
-	err := os.Remove(all[0].path)
-	return err == nil || errors.Is(err, fs.ErrNotExist)
-}
-
-type keptDeb struct {
-	path    string
-	size    int64
-	written time.Time
-}
-
-// debs returns the kept packages of all archives, oldest first.
-func (c *Cache) debs() (all []keptDeb) {
-	paths, _ := filepath.Glob(filepath.Join(c.o.Dir, debsDir, "*", "*"))
-	for _, path := range paths {
-		if info, err := os.Lstat(path); err == nil {
-			all = append(all, keptDeb{path, info.Size(), info.ModTime()})
-		}
-	}
-	slices.SortFunc(all, func(a, b keptDeb) int { return cmp.Or(a.written.Compare(b.written), strings.Compare(a.path, b.path)) })
-	return all
 }

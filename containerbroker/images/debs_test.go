@@ -62,7 +62,7 @@ func TestBuildsShareTheirDownloads(t *testing.T) {
 	build("debian/12", "bookworm_1_all.deb", "common_1_all.deb", "trixie_1_all.deb")
 	mirror = "http://private.test/debian"
 	build("debian/12")
-	now = now.Add(maxDebAge + time.Hour)
+	now = now.Add(keptDebs.maxAge + time.Hour)
 	build("debian/12")
 }
 
@@ -94,7 +94,7 @@ func TestKeptPackagesAreBounded(t *testing.T) {
 			}
 		}
 		var got []string
-		for _, d := range c.debs() {
+		for _, d := range c.list(keptDebs) {
 			name, _, _ := strings.Cut(filepath.Base(d.path), ".")
 			got = append(got, name)
 		}
@@ -104,9 +104,9 @@ func TestKeptPackagesAreBounded(t *testing.T) {
 		now = now.Add(20 * 24 * time.Hour)
 	}
 	keep("a.deb", 10, "a")
-	keep("b.deb", maxDebsSize-10, "a", "b")
+	keep("b.deb", keptDebs.maxSize-10, "a", "b")
 	keep("c.deb", 10, "b", "c")
-	keep("d.deb", maxDebsSize, "c", "d")
+	keep("d.deb", keptDebs.maxSize, "c", "d")
 	keep("e.deb", 10, "e")
 }
 
@@ -128,7 +128,7 @@ func TestKeptPackagesGiveWay(t *testing.T) {
 	if err := c.needSpace(16 << 20); err != nil {
 		t.Error(err)
 	}
-	if n := len(c.debs()); n == 0 {
+	if n := len(c.list(keptDebs)); n == 0 {
 		t.Error("more packages were removed than the image needs")
 	}
 }

@@ -1,15 +1,11 @@
 package images
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,13 +18,9 @@ import (
 // sends the rest only if it still has the same file, and the digest of the
 // whole file is checked.
 
-// The bounds of the parts. Parts older than maxPartAge are removed, because
-// hardly any server still has the same file. All parts together may be as large
-// as the largest permitted image.
-const (
-	maxPartAge   = 7 * 24 * time.Hour
-	maxPartsSize = maxImageSize
-)
+// keptParts are the parts. After a week hardly any server still has the same
+// file. All parts together may be as large as the largest permitted image.
+var keptParts = keptFiles{pattern: partsDir + "/*", maxAge: 7 * 24 * time.Hour, maxSize: maxImageSize}
 
 // maxVersion bounds a version in bytes, because a part's file name (at most 255
 // bytes) has the version in base64.
@@ -45,16 +37,16 @@ func partPrefix(address string) string {
 // version, or "" if there is no part. If several processes try, only one gets
 // the part.
 func (c *Cache) takePart(address, path string) (version string) {
-	for _, p := range c.parts() {
-		encoded, is := strings.CutPrefix(p.name, partPrefix(address))
+	for _, p := range c.list(keptParts) {
+		encoded, is := strings.CutPrefix(filepath.Base(p.path), partPrefix(address))
 		if !is {
 			continue
 		}
 		decoded, err := base64.RawURLEncoding.DecodeString(encoded)
-		if err == nil && len(decoded) > 0 && os.Rename(c.partPath(p.name), path) == nil {
+		if err == nil && len(decoded) > 0 && os.Rename(p.path, path) == nil {
 			return string(decoded)
 		}
-		_ = os.Remove(c.partPath(p.name))
+		_ = os.Remove(p.path)
 	}
 	return ""
 }
@@ -69,50 +61,7 @@ func (c *Cache) keepPart(address, path, version string) {
 	}
 	now := c.o.Clock()
 	_ = os.Chtimes(c.partPath(name), now, now)
-	c.dropParts()
-}
-
-// dropParts removes parts that are older than maxPartAge, and the oldest parts
-// if all together exceed maxPartsSize.
-func (c *Cache) dropParts() {
-	all, total := c.parts(), int64(0)
-	for _, p := range slices.Backward(all) { // newest first
-		if total += p.size; total > maxPartsSize || c.o.Clock().Sub(p.written) > maxPartAge {
-			_ = os.Remove(c.partPath(p.name))
-		}
-	}
-}
-
-// dropOldestPart removes the oldest part. It returns false if there is none or
-// if it cannot be removed.
-func (c *Cache) dropOldestPart() bool {
-	all := c.parts()
-	if len(all) == 0 {
-		return false
-	}
-	err := os.Remove(c.partPath(all[0].name))
-	return err == nil || errors.Is(err, fs.ErrNotExist)
-}
-
-type partialDownload struct {
-	name    string
-	size    int64
-	written time.Time
-}
-
-// parts returns the kept parts, oldest first.
-func (c *Cache) parts() []partialDownload {
-	found, _ := os.ReadDir(filepath.Join(c.o.Dir, partsDir))
-	all := make([]partialDownload, 0, len(found))
-	for _, f := range found {
-		if info, err := f.Info(); err == nil {
-			all = append(all, partialDownload{f.Name(), info.Size(), info.ModTime()})
-		}
-	}
-	slices.SortFunc(all, func(a, b partialDownload) int {
-		return cmp.Or(a.written.Compare(b.written), strings.Compare(a.name, b.name))
-	})
-	return all
+	c.trim(keptParts)
 }
 
 func (c *Cache) partPath(name string) string { return filepath.Join(c.o.Dir, partsDir, name) }

@@ -167,7 +167,7 @@ func (c *Cache) needSpace(n int64) error {
 		if free >= n+spare {
 			return nil
 		}
-		if c.dropOldestPart() || c.dropOldestDeb() {
+		if c.dropOldest(keptParts) || c.dropOldest(keptDebs) {
 			continue
 		}
 		// The error is transient, because space may become free without any
