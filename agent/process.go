@@ -95,7 +95,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	sup.Start(ctx, "memory", memory.Run)
 	sup.Start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
-		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: workerMetrics{counts, memory}, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
+		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: workerMetrics{counts, memory.Busy}, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
@@ -105,18 +105,6 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	sup.Wait()
 	return nil
-}
-
-// workerMetrics counts for a worker in this process and notes its work.
-type workerMetrics struct {
-	*metrics.Counts
-	memory *idle.Releaser
-}
-
-// Pass implements reconcile.Metrics.
-func (m workerMetrics) Pass(took time.Duration, err error) {
-	m.Counts.Pass(took, err)
-	m.memory.Busy()
 }
 
 // remoteWorkers returns the names of the workers that can run in a separate

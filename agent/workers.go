@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"hostler/agent/logging"
 	"hostler/agent/reconcile"
@@ -25,13 +26,26 @@ type Worker struct {
 // the metrics of the worker of this name.
 func (h *host) common(worker string) reconcile.Common {
 	log := h.logger.With("worker", worker)
-	passed := func(worker string) {
+	passed := func() {
 		h.sup.Passed(worker)
 		h.memory.Busy()
 	}
 	return reconcile.Common{
-		Store: logging.Events{Backend: h.store, Log: log}, Metrics: metrics.Worker{Metrics: h.metrics, Name: worker, Passed: passed}, Now: h.now, Logger: log, Notice: h.notice,
+		Store: logging.Events{Backend: h.store, Log: log}, Metrics: workerMetrics{metrics.Worker{Metrics: h.metrics, Name: worker}, passed}, Now: h.now, Logger: log, Notice: h.notice,
 	}
+}
+
+// workerMetrics counts a worker's passes and operations, and calls passed for
+// each pass.
+type workerMetrics struct {
+	reconcile.Metrics
+	passed func()
+}
+
+// Pass implements reconcile.Metrics.
+func (m workerMetrics) Pass(took time.Duration, err error) {
+	m.passed()
+	m.Metrics.Pass(took, err)
 }
 
 // Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md is

@@ -146,13 +146,10 @@ func (t TimedStore) Write(ctx context.Context, mode state.Mode, writes ...state.
 type Worker struct {
 	Metrics *Metrics
 	Name    string
-	// Passed is called for each pass.
-	Passed func(worker string)
 }
 
 // Pass counts a pass.
 func (m Worker) Pass(took time.Duration, err error) {
-	m.Passed(m.Name)
 	m.pass(took.Seconds(), err != nil)
 }
 
