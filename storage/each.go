@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"hostler/internal/fault"
@@ -42,10 +41,7 @@ type referring interface{ ref() Ref }
 func Explain[P referring, T any](what string, one func(context.Context, P) (T, error)) func(context.Context, P) (T, error) {
 	return func(ctx context.Context, p P) (T, error) {
 		v, err := one(ctx, p)
-		if err != nil {
-			err = fmt.Errorf("cannot %s %s: %w", what, p.ref().ID, err)
-		}
-		return v, err
+		return v, fault.Explain(err, "cannot %s %s", what, p.ref().ID)
 	}
 }
 

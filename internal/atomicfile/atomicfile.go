@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"hostler/internal/fault"
 )
 
 // Option changes how a file is written.
@@ -36,10 +38,7 @@ func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := write(path, data, mode, o); err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	return nil
+	return fault.Explain(write(path, data, mode, o), "cannot write %s", path)
 }
 
 // Remove deletes the file at path durably. It succeeds if the file is absent.
@@ -50,10 +49,7 @@ func Remove(path string) error {
 		}
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("cannot remove %s: %w", path, err)
-	}
-	return nil
+	return fault.Explain(syncDir(filepath.Dir(path)), "cannot remove %s", path)
 }
 
 // tempName returns the name of the temporary file that Write uses for path.

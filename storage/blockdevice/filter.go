@@ -2,9 +2,10 @@ package blockdevice
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
 )
 
 // dropVirtual attaches a filter to the socket that drops messages about virtual
@@ -33,8 +34,5 @@ func dropVirtual(fd int) error {
 	}
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 18}) // pass
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}               //nolint:gosec // some dozens
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-		return fmt.Errorf("cannot filter the events of devices: %w", err)
-	}
-	return nil
+	return fault.Explain(unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program), "cannot filter the events of devices")
 }
