@@ -7,6 +7,7 @@ package lxc
 import (
 	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"hostler/containerbroker"
@@ -75,9 +76,11 @@ type Driver struct {
 
 	flights flight.Group[containerbroker.Report, string]
 
-	// table returns the kernel's table of unix sockets, and rename gives a
-	// complete instance its name. Tests replace both.
+	// table returns the kernel's table of unix sockets, dial connects to a
+	// monitor's socket, and rename gives a complete instance its name. Tests
+	// replace them.
 	table  func() ([]byte, error)
+	dial   func(ctx context.Context, socket string) (*net.UnixConn, error)
 	rename func(from, to string) error
 }
 
@@ -128,7 +131,7 @@ func New(opts Options) *Driver {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}, rename: renameNew}
+	d := &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}, dial: dial, rename: renameNew}
 	d.table = d.readSockets
 	return d
 }

@@ -14,7 +14,6 @@ import (
 	"hostler/internal/oneline"
 	"hostler/internal/paths"
 	"hostler/internal/pause"
-	"hostler/internal/run"
 )
 
 // SetPower implements containerbroker.Broker.
@@ -61,7 +60,7 @@ func (d *Driver) powerOn(ctx context.Context, name string) error {
 	case e.rootGone:
 		return fault.New(fault.Transient, "its root filesystem is missing; it has to be created again")
 	}
-	for {
+	for deadline := time.Now().Add(d.opts.StartTimeout); ; {
 		s, err := d.stateOf(ctx, name)
 		switch {
 		case errors.Is(err, errNoMonitor):
@@ -73,10 +72,13 @@ func (d *Driver) powerOn(ctx context.Context, name string) error {
 		case s == stateFrozen:
 			return d.unfreeze(ctx, name)
 		case s == stateStarting || s == stateFreezing:
+			if time.Now().After(deadline) {
+				return fault.New(fault.Transient, "its start has not ended within %s", d.opts.StartTimeout)
+			}
 			err = pause.For(ctx, startLook)
 		default:
 			// lxc-start would say that the instance runs, so wait for its end.
-			err = d.awaitEnd(ctx, name, d.opts.EndTimeout)
+			err = d.awaitEnd(ctx, name, time.Now().Add(d.opts.EndTimeout))
 		}
 		if err != nil {
 			return err
@@ -99,9 +101,7 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, d.opts.StartTimeout)
-	defer cancel()
-	code, err := d.tool(limited, paths.LXCStart, e.name, "-d", "-l", "ERROR", "-o", log)
+	code, err := d.tool(ctx, d.opts.StartTimeout, paths.LXCStart, e.name, "-d", "-l", "ERROR", "-o", log)
 	if err != nil {
 		return err
 	}
@@ -135,13 +135,8 @@ func firstError(log string) string {
 	return "it failed without a reason"
 }
 
-// tool runs a program of LXC for an instance and returns its exit code.
-func (d *Driver) tool(ctx context.Context, path, name string, args ...string) (int, error) {
-	return d.opts.Host.Attach(ctx, run.Attached{Path: path, Args: append([]string{"-P", d.opts.Path, "-n", name}, args...), Dir: "/"})
-}
-
 func (d *Driver) unfreeze(ctx context.Context, name string) error {
-	code, err := d.tool(ctx, paths.LXCUnfreeze, name)
+	code, err := d.tool(ctx, d.opts.EndTimeout, paths.LXCUnfreeze, name)
 	if err == nil && code != 0 {
 		err = fault.New(fault.Transient, "lxc-unfreeze failed with exit code %d", code)
 	}

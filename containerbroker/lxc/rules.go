@@ -84,7 +84,7 @@ func (d *Driver) permit(ctx context.Context, name, verb, rule string) error {
 
 // tell has the monitor of an instance change a file of its cgroup.
 func (d *Driver) tell(ctx context.Context, name, verb, rule string) error {
-	code, err := d.tool(ctx, paths.LXCCgroup, name, "devices."+verb, rule)
+	code, err := d.tool(ctx, d.opts.EndTimeout, paths.LXCCgroup, name, "devices."+verb, rule)
 	if err == nil && code != 0 {
 		err = fault.New(fault.Transient, "lxc-cgroup failed with exit code %d for the device %s", code, rule)
 	}

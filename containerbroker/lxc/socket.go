@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hostler/internal/pause"
 )
 
 // The commands of a monitor's socket, from liblxc's commands.h. The numbers are
@@ -21,31 +23,56 @@ const (
 	cmdLimitCgroup = 19
 )
 
-var errNoMonitor = errors.New("no monitor listens")
+var (
+	errNoMonitor = errors.New("no monitor listens")
+	errNoAnswer  = errors.New("its monitor does not answer")
+)
 
 // connect opens a connection to the monitor of an instance. It fails with
 // errNoMonitor if the instance is stopped.
 func (d *Driver) connect(ctx context.Context, name string) (*net.UnixConn, error) {
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unix", "@"+socketName(d.opts.Path, name))
+	c, err := d.dial(ctx, socketName(d.opts.Path, name))
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil, errNoMonitor
 	}
+	return c, err
+}
+
+func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", "@"+socket)
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.UnixConn), nil
 }
 
-// ask sends a command and reads its answer within AnswerTimeout.
+// ask sends a command and reads its answer; it fails with errNoAnswer after
+// AnswerTimeout. A monitor closes its connections when its guest reboots, and goes
+// on: if a connection ends without an answer, ask asks again as long as a monitor
+// listens.
 func (d *Driver) ask(ctx context.Context, name string, command int, data []byte) (answer, error) {
-	c, err := d.connect(ctx, name)
-	if err != nil {
-		return answer{}, err
+	for deadline := time.Now().Add(d.opts.AnswerTimeout); ; {
+		c, err := d.connect(ctx, name)
+		if err != nil {
+			return answer{}, err
+		}
+		a, err := d.askOn(c, command, data)
+		_ = c.Close()
+		if !errors.Is(err, errNoMonitor) {
+			return a, err
+		}
+		if time.Now().After(deadline) {
+			return a, errNoAnswer
+		}
+		if err := pause.For(ctx, askAgain); err != nil {
+			return a, err
+		}
 	}
-	defer func() { _ = c.Close() }()
-	return d.askOn(c, command, data)
 }
+
+// askAgain is the interval at which ask connects again.
+const askAgain = 5 * time.Millisecond
 
 // askOn is ask on an open connection. The request is one message, because a
 // monitor that gets a part of a request waits for the rest.
@@ -76,8 +103,12 @@ func (d *Driver) askOn(c *net.UnixConn, command int, data []byte) (answer, error
 	return a, ended(err)
 }
 
-// ended turns the end of a connection into errNoMonitor.
+// ended turns the end of a connection into errNoMonitor, and the end of the time
+// into errNoAnswer.
 func ended(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errNoAnswer
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
 		return errNoMonitor
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -82,7 +81,7 @@ func (d *Driver) look(ctx context.Context, name string) (containerbroker.Status,
 		return containerbroker.StatusStopped, nil
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.EAGAIN): // EAGAIN: it accepts no more connections
+	case errors.Is(err, errNoAnswer), errors.Is(err, unix.EAGAIN): // EAGAIN: it accepts no more connections
 		return containerbroker.StatusUnknown, nil
 	}
 	return "", fmt.Errorf("cannot ask the monitor of %q: %w", name, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
+	"hostler/internal/run"
 )
 
 // powerOff asks the guest to shut down, and stops the instance by force if it
@@ -31,17 +33,20 @@ func (d *Driver) powerOff(ctx context.Context, name string, timeout time.Duratio
 		return err
 	}
 	if timeout > 0 {
-		if s, err := d.stateOf(ctx, name); err == nil && s == stateFrozen {
-			if err := d.unfreeze(ctx, name); err != nil {
-				return err
-			}
+		s, err := d.stateOf(ctx, name)
+		if err == nil && s == stateFrozen {
+			err = d.unfreeze(ctx, name)
 		}
-		seconds := strconv.Itoa(int((timeout + time.Second - 1) / time.Second))
-		if _, err := d.tool(ctx, paths.LXCStop, name, "-t", seconds, "--nokill"); err != nil {
+		if err != nil && !errors.Is(err, errNoMonitor) {
+			return err
+		}
+		timeout = (timeout + time.Second - 1).Truncate(time.Second)
+		_, err = d.tool(ctx, timeout+d.opts.EndTimeout, paths.LXCStop, name, "-t", strconv.Itoa(int(timeout/time.Second)), "--nokill")
+		if err != nil {
 			return err
 		}
 		if s, err := d.stateOf(ctx, name); err == nil && s != stateRunning {
-			err = d.awaitEnd(ctx, name, d.opts.EndTimeout)
+			err = d.awaitEnd(ctx, name, time.Now().Add(d.opts.EndTimeout))
 			if err == nil || ctx.Err() != nil {
 				return err
 			}
@@ -50,18 +55,45 @@ func (d *Driver) powerOff(ctx context.Context, name string, timeout time.Duratio
 	return d.kill(ctx, name)
 }
 
-// kill stops an instance by force and waits for the end of its monitor.
-func (d *Driver) kill(ctx context.Context, name string) error {
-	_, err := d.ask(ctx, name, cmdStop, nil)
-	if err != nil && !errors.Is(err, errNoMonitor) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+// tool runs a program of LXC for an instance and returns its exit code. It bounds
+// the run, because such a program waits for ever for a monitor that does not answer.
+func (d *Driver) tool(ctx context.Context, limit time.Duration, path, name string, args ...string) (int, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	code, err := d.opts.Host.Attach(limited, run.Attached{Path: path, Args: append([]string{"-P", d.opts.Path, "-n", name}, args...), Dir: "/"})
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fault.New(fault.Transient, "%s has not ended within %s", filepath.Base(path), limit)
 	}
-	return d.awaitEnd(ctx, name, d.opts.EndTimeout)
+	return code, err
+}
+
+// kill stops an instance by force and waits for the end of its monitor. If the
+// guest is just rebooting, the monitor goes on, so kill asks it again. A frozen
+// guest does not end on cgroup v1 before it is thawed.
+func (d *Driver) kill(ctx context.Context, name string) error {
+	for deadline := time.Now().Add(d.opts.EndTimeout); ; {
+		s, _ := d.stateOf(ctx, name)
+		_, err := d.ask(ctx, name, cmdStop, nil)
+		if errors.Is(err, errNoMonitor) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errNoAnswer) {
+			return err
+		}
+		if s == stateFrozen || s == stateFreezing {
+			if err := d.unfreeze(ctx, name); err != nil {
+				return err
+			}
+		}
+		if err := d.awaitEnd(ctx, name, deadline); err != nil {
+			return err
+		}
+	}
 }
 
 // awaitEnd waits until the monitor of an instance has ended, by an idle
 // connection that the monitor holds open until then.
-func (d *Driver) awaitEnd(ctx context.Context, name string, limit time.Duration) error {
+func (d *Driver) awaitEnd(ctx context.Context, name string, deadline time.Time) error {
 	idle, err := d.connect(ctx, name)
 	if errors.Is(err, errNoMonitor) || errors.Is(err, unix.ECONNRESET) {
 		return nil
@@ -72,7 +104,7 @@ func (d *Driver) awaitEnd(ctx context.Context, name string, limit time.Duration)
 	defer func() { _ = idle.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = idle.SetReadDeadline(time.Now()) })
 	defer stop()
-	if err := idle.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	if err := idle.SetReadDeadline(deadline); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, idle)
@@ -80,7 +112,7 @@ func (d *Driver) awaitEnd(ctx context.Context, name string, limit time.Duration)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.New(fault.Transient, "its monitor has not ended within %s", limit)
+		return fault.New(fault.Transient, "its monitor has not ended within %s", d.opts.EndTimeout)
 	}
 	return nil // any other end of the connection is the end of the monitor
 }
