@@ -316,12 +316,7 @@ func TestStartsThatFail(t *testing.T) {
 	w.apply(t, m)
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	for range 5 {
-		pid := find(t, w.d, m.Name).PID
-		stat, err := os.ReadFile("/proc/" + strconv.FormatInt(pid, 10) + "/stat")
-		must(t, err)
-		monitor, err := strconv.Atoi(strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))[1])
-		must(t, err)
-		must(t, syscall.Kill(monitor, syscall.SIGKILL))
+		must(t, syscall.Kill(monitorOf(t, find(t, w.d, m.Name).PID), syscall.SIGKILL))
 		within(t, "it still runs", func() bool { return find(t, w.d, m.Name).Status == containerbroker.StatusStopped })
 		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	}
@@ -360,25 +355,7 @@ func TestEventsOfOthers(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "hand")
 	must(t, w.d.Create(t.Context(), m, nil))
-	events, err := w.d.Events(t.Context())
-	must(t, err)
-	await := func(action string) {
-		t.Helper()
-		deadline := time.After(10 * time.Second)
-		for {
-			select {
-			case e, open := <-events:
-				if !open {
-					t.Fatalf("the stream ended before %s", action)
-				}
-				if e.Instance == m.Name && e.Action == action {
-					return
-				}
-			case <-deadline:
-				t.Fatalf("no event %s", action)
-			}
-		}
-	}
+	await := awaiting(t, w.d, m.Name)
 	host(t, "lxc-start", "-P", w.path, "-n", m.Name, "-d")
 	await("started")
 	host(t, "lxc-attach", "-P", w.path, "-n", m.Name, "--", "true")
@@ -396,6 +373,45 @@ func TestEventsOfOthers(t *testing.T) {
 	must(t, os.WriteFile(w.path+"/hand/config", append(text, "lxc.bad = 1\n"...), 0o600))
 	if i := find(t, w.d, m.Name); i.Status != containerbroker.StatusError || !strings.Contains(i.Odd, "lxc.bad = 1") {
 		t.Errorf("with a line that liblxc refuses: %s, %q", i.Status, i.Odd)
+	}
+}
+
+// Freezing and thawing by LXC's own tools is noticed, and the listing shows it by
+// then.
+func TestEventsOfTheFreezer(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "frozen")
+	await := awaiting(t, w.d, m.Name)
+	pid := w.start(t, m)
+	await("started")
+	for range 3 {
+		host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+		await("frozen")
+		if i := find(t, w.d, m.Name); i.Status != containerbroker.StatusFrozen || i.Standstill == "" {
+			t.Errorf("frozen it is %s, %q", i.Status, i.Standstill)
+		}
+		host(t, "lxc-unfreeze", "-P", w.path, "-n", m.Name)
+		await("thawed")
+		if i := find(t, w.d, m.Name); i.Status != containerbroker.StatusRunning || i.PID != pid {
+			t.Errorf("thawed it is %s with the process %d", i.Status, i.PID)
+		}
+	}
+	w.inside(t, m.Name, "reboot -f")
+	await("ended")
+	await("started")
+	host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+	await("frozen")
+	// A frozen guest is stopped and deleted as any other.
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 5*time.Second))
+	await("ended")
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	await("started")
+	host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+	await("frozen")
+	must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
+	await("deleted")
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }
 

@@ -28,7 +28,8 @@ type watcher struct {
 	wait   sync.WaitGroup
 
 	mu       sync.Mutex
-	folders  map[int32]string // names by inotify's watch descriptors; "" is the folder of instances
+	folders  map[int32]string   // names by inotify's watch descriptors; "" is the folder of instances
+	freezers map[int32]*freezer // of running instances, by watch descriptor
 	followed map[string]bool
 }
 
@@ -45,7 +46,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	}
 	w := &watcher{
 		d: d, file: os.NewFile(uintptr(fd), "inotify"), events: make(chan containerbroker.Event, maxEvents),
-		folders: map[int32]string{}, followed: map[string]bool{},
+		folders: map[int32]string{}, freezers: map[int32]*freezer{}, followed: map[string]bool{},
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	if err := w.begin(fd); err != nil {

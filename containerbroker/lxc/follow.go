@@ -65,6 +65,7 @@ func (w *watcher) follow(name string, idle *net.UnixConn) {
 		<-gone
 		return
 	}
+	w.watchFreezer(name)
 	w.emit(name, "started")
 	if init := openProcess(pid); init != nil {
 		defer func() { _ = init.Close() }()

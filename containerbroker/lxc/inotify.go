@@ -34,12 +34,14 @@ func (w *watcher) handle(wd int32, mask uint32, file string) bool {
 	instance, known := w.folders[wd]
 	if mask&unix.IN_IGNORED != 0 {
 		delete(w.folders, wd)
+		delete(w.freezers, wd)
 	}
 	w.mu.Unlock()
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
 		return false
 	case !known:
+		w.freezerChanged(wd)
 	case instance == "" && (mask&(unix.IN_IGNORED|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0):
 		return false
 	case instance == "" && !hidden(file):

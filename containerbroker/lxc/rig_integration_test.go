@@ -145,6 +145,31 @@ func find(t *testing.T, broker containerbroker.Broker, name string) containerbro
 	return all[at]
 }
 
+// awaiting opens the event stream. The returned function waits for an event of an
+// instance.
+func awaiting(t *testing.T, broker *lxc.Driver, name string) func(action string) {
+	t.Helper()
+	events, err := broker.Events(t.Context())
+	must(t, err)
+	return func(action string) {
+		t.Helper()
+		deadline := time.After(30 * time.Second)
+		for {
+			select {
+			case e, open := <-events:
+				if !open {
+					t.Fatalf("the stream ended before %s", action)
+				}
+				if e.Instance == name && e.Action == action {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("no event %s", action)
+			}
+		}
+	}
+}
+
 func host(t *testing.T, command ...string) string {
 	t.Helper()
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
