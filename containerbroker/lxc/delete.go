@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"hostler/containerbroker"
@@ -102,18 +101,20 @@ func (d *Driver) dismantle(gone string) error {
 	return syncDir(gone)
 }
 
-// prune removes the oldest folders of removed instances. The number before the
-// last dash of a name is the time of the removal.
+// prune removes the folders of the instances that were removed first. The last
+// change of a folder is the end of dismantle.
 func (d *Driver) prune() {
 	entries, err := os.ReadDir(d.own("removed"))
 	if err != nil {
 		return
 	}
-	when := func(e os.DirEntry) string {
-		parts := strings.Split(e.Name(), "-")
-		return parts[max(len(parts)-2, 0)]
+	ended := map[string]time.Time{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			ended[e.Name()] = info.ModTime()
+		}
 	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(when(a), when(b)) })
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return ended[a.Name()].Compare(ended[b.Name()]) })
 	for _, e := range entries[:max(len(entries)-d.opts.Removed, 0)] {
 		path := d.own("removed", e.Name())
 		if _, err := os.Lstat(filepath.Join(path, fileConfig)); err == nil {

@@ -1,0 +1,196 @@
+//go:build integration
+
+package lxc_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+	"hostler/containerbroker/lxc"
+	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/internal/fault"
+)
+
+// makeForeign makes an instance by LXC's own tools.
+func (w *world) makeForeign(t *testing.T, name string) (config string) {
+	t.Helper()
+	given := filepath.Join(t.TempDir(), "config")
+	must(t, os.WriteFile(given, []byte("lxc.net.0.type = veth\nlxc.net.0.link = "+w.bridge+"\nlxc.net.0.flags = up\n"), 0o600))
+	host(t, "lxc-create", "-P", w.path, "-n", name, "-t", "busybox", "-f", given)
+	return filepath.Join(w.path, name, "config")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return string(text)
+}
+
+// A running instance that an administrator made is adopted, changed, released and
+// adopted by another agent. Its process stays, and its config keeps its lines.
+func TestAdoptAndRelease(t *testing.T) {
+	w := newWorld(t)
+	config := w.makeForeign(t, "old")
+	before := read(t, config)
+	host(t, "lxc-start", "-P", w.path, "-n", "old", "-d")
+	seen := find(t, w.d, "old")
+	if seen.Stamp != nil || seen.Status != containerbroker.StatusRunning || seen.PID == 0 {
+		t.Fatalf("it is listed as %+v", seen)
+	}
+	m := w.machine(t, "old")
+	if err := w.d.Create(t.Context(), m, nil); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a creation of its name: %v", err)
+	}
+	if err := w.d.Delete(t.Context(), "old", m.Stamp); !fault.Is(err, fault.Conflict) {
+		t.Errorf("its deletion without a stamp: %v", err)
+	}
+	must(t, w.d.Stamp(t.Context(), "old", nil, m.Stamp))
+	if now := read(t, config); now != before {
+		t.Errorf("adopting changed its config to\n%s", now)
+	}
+	m.ImageID, m.RootDisk, m.Privileged = "", 0, true
+	m.CPUs, m.Memory = 1, 128<<20
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, "old")); len(left) > 0 {
+		t.Errorf("it differs by %+v", left)
+	}
+	changed := read(t, config)
+	for line := range strings.Lines(before) {
+		if !strings.Contains(changed, line) {
+			t.Errorf("its config lost the line %q", line)
+		}
+	}
+	w.says(t, "old", "echo on", "on")
+
+	must(t, w.d.Unstamp(t.Context(), "old", m.Stamp))
+	now := find(t, w.d, "old")
+	if now.Stamp != nil || now.PID != seen.PID || read(t, config) != changed {
+		t.Errorf("released it is %+v", now)
+	}
+	other := w.broker("other")
+	theirs := containerbroker.Stamp{Namespace: "other", UID: "uid-other", Token: "token-other", Record: "{}"}
+	must(t, other.Stamp(t.Context(), "old", nil, theirs))
+	if err := w.d.Unstamp(t.Context(), "old", m.Stamp); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a release of the other agent's: %v", err)
+	}
+	if err := w.d.Delete(t.Context(), "old", m.Stamp); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a deletion of the other agent's: %v", err)
+	}
+	must(t, other.Unstamp(t.Context(), "old", theirs))
+	must(t, w.d.Stamp(t.Context(), "old", nil, m.Stamp))
+	if now := find(t, w.d, "old"); now.PID != seen.PID || now.Status != containerbroker.StatusRunning {
+		t.Errorf("adopted again it is %+v", now)
+	}
+
+	// Its files are in a plain folder, where only their path tells whose a loop
+	// device is.
+	root := filepath.Join(w.path, "old", "rootfs")
+	host(t, "truncate", "-s", "1M", root+"/file")
+	inside := host(t, "losetup", "--find", "--show", root+"/file")
+	outside := brokertest.Device(t)
+	must(t, w.d.SetPower(t.Context(), "old", containerbroker.PowerRestart, 10*time.Second))
+	must(t, w.d.Delete(t.Context(), "old", m.Stamp))
+	if devices := host(t, "losetup", "--list", "--noheadings", "--output", "NAME") + "\n"; strings.Contains(devices, inside+"\n") || !strings.Contains(devices, outside+"\n") {
+		t.Errorf("of %s and %s these are attached: %q", inside, outside, devices)
+	}
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// Containers of LXD and Incus, which liblxc runs too, are neither listed nor
+// changed, even if they have the name of an instance.
+func TestBesideLXDAndIncus(t *testing.T) {
+	w := newWorld(t)
+	servers := []*lxdtest.Server{
+		lxdtest.StartWith(t, lxdtest.Options{Daemon: lxdtest.LXD, Driver: "dir"}),
+		lxdtest.StartWith(t, lxdtest.Options{Daemon: lxdtest.Incus, Driver: "dir"}),
+	}
+	type state struct {
+		Status string `json:"status"`
+		PID    int64  `json:"pid"`
+	}
+	stateOf := func(s *lxdtest.Server) (now state) {
+		t.Helper()
+		must(t, s.API("GET", "/1.0/instances/same/state", nil, &now))
+		return now
+	}
+	launch := func(s *lxdtest.Server) {
+		t.Helper()
+		must(t, s.API("POST", "/1.0/instances", map[string]any{
+			"name": "same", "type": "container", "source": map[string]any{"type": "image", "alias": s.TinyAlias},
+		}, nil))
+		must(t, s.API("PUT", "/1.0/instances/same/state", map[string]any{"action": "start", "timeout": -1}, nil))
+	}
+	launch(servers[0])
+	m := w.machine(t, "same")
+	pid := w.start(t, m)
+	launch(servers[1])
+	var before []state
+	for _, s := range servers {
+		before = append(before, stateOf(s))
+	}
+	all, err := w.d.List(t.Context(), true)
+	must(t, err)
+	if len(all) != 1 || all[0].PID != pid || all[0].Stamp == nil {
+		t.Errorf("listed: %+v", all)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := w.d.Events(ctx)
+	must(t, err)
+	for _, action := range []string{"freeze", "unfreeze", "restart"} {
+		must(t, servers[1].API("PUT", "/1.0/instances/same/state", map[string]any{"action": action, "force": true, "timeout": -1}, nil))
+	}
+	before[1] = stateOf(servers[1])
+	if now := find(t, w.d, "same"); now.PID != pid || now.Status != containerbroker.StatusRunning {
+		t.Errorf("after Incus's restart: %+v", now)
+	}
+	cancel()
+	for e := range events {
+		if e.Action != "started" { // it runs already
+			t.Errorf("an event: %+v", e)
+		}
+	}
+	must(t, w.d.SetPower(t.Context(), "same", containerbroker.PowerRestart, 0))
+	_, _, err = w.d.MoveLeftovers(t.Context())
+	must(t, err)
+	must(t, w.d.Delete(t.Context(), "same", m.Stamp))
+	for n, s := range servers {
+		if now := stateOf(s); now != before[n] || now.Status != "Running" {
+			t.Errorf("%s's was %+v and is %+v", s.Daemon.Name, before[n], now)
+		}
+	}
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// The logs of the instances that were removed last are kept, and no other file of
+// them.
+func TestKeptLogs(t *testing.T) {
+	w := newWorld(t)
+	w.d = lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, Removed: 2})
+	for _, name := range []string{"c", "b", "a"} {
+		m := w.machine(t, name)
+		m.Stamp.Token = "x-" + name + "-7"
+		w.start(t, m)
+		must(t, w.d.Delete(t.Context(), name, m.Stamp))
+	}
+	kept, err := filepath.Glob(w.path + "/.hostler/removed/*/*")
+	must(t, err)
+	var files []string
+	for _, file := range kept {
+		folder := filepath.Base(filepath.Dir(file))
+		files = append(files, folder[:1]+"/"+filepath.Base(file))
+	}
+	if got := strings.Join(files, " "); got != "a/console.log a/start.log b/console.log b/start.log" {
+		t.Errorf("kept: %s", got)
+	}
+}
