@@ -81,9 +81,9 @@ func live(ctx context.Context, d *lxc.Driver) error {
 	return d.Delete(ctx, m.Name, m.Stamp)
 }
 
-// The process dies, fails or panics at each point. The listing afterwards shows
-// no instance or a whole one, the same calls repeated come to the end, and
-// nothing is left.
+// The process dies, fails or panics at each point, or stands there while another
+// process lists and tidies up. The listing shows no instance or a whole one, the
+// same calls repeated come to the end, and nothing is left.
 func TestInterruptedAtEachPoint(t *testing.T) {
 	r := newRig(t, true)
 	cache := filepath.Join(filepath.Dir(r.path), "images")
@@ -93,29 +93,40 @@ func TestInterruptedAtEachPoint(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
 	for _, point := range failpoint.LXC {
-		for _, verb := range []failpoint.Verb{failpoint.Kill, failpoint.Fail, failpoint.Panic} {
+		for _, verb := range []failpoint.Verb{failpoint.Kill, failpoint.Fail, failpoint.Panic, failpoint.Delay} {
 			t.Run(string(point)+" "+string(verb), func(t *testing.T) {
 				if id, err := d.EnsureImage(t.Context(), image, nil); err != nil {
 					t.Fatal(err)
 				} else if point == failpoint.LXCUnpacking {
 					must(t, d.DeleteImage(t.Context(), id))
 				}
-				hits := filepath.Join(t.TempDir(), "hits")
-				_, died := run.Host{}.Run(t.Context(), run.Command{
-					Path: self, Timeout: 2 * time.Minute,
-					Env: []string{childEnv + "=" + string(options), failpoint.PlanEnv + "=" + string(point) + "=" + string(verb), failpoint.LogEnv + "=" + hits},
-				})
-				text, _ := os.ReadFile(hits)
-				if died == nil || !slices.Contains(strings.Fields(string(text)), string(point)) {
-					t.Fatalf("it was not interrupted: %v, %s", died, text)
+				hits, plan := filepath.Join(t.TempDir(), "hits"), string(point)+"="+string(verb)
+				if verb == failpoint.Delay {
+					plan += ":1s"
 				}
-				all, err := d.List(t.Context(), true)
-				must(t, err)
-				for _, i := range all {
-					if i.Stamp == nil || i.Status != containerbroker.StatusRunning && i.Status != containerbroker.StatusStopped {
-						t.Errorf("it left %+v", i)
+				ended := make(chan error, 1)
+				go func() {
+					_, err := run.Host{}.Run(t.Context(), run.Command{
+						Path: self, Timeout: 2 * time.Minute,
+						Env: []string{childEnv + "=" + string(options), failpoint.PlanEnv + "=" + plan, failpoint.LogEnv + "=" + hits},
+					})
+					ended <- err
+				}()
+				hit := func() bool {
+					text, _ := os.ReadFile(hits)
+					return slices.Contains(strings.Fields(string(text)), string(point))
+				}
+				if verb == failpoint.Delay {
+					within(t, "it does not come to the point", hit)
+					listed(t, d, containerbroker.StatusRunning, containerbroker.StatusStopped, containerbroker.StatusBusy)
+					if places, _, err := d.MoveLeftovers(t.Context()); len(places) > 0 || err != nil {
+						t.Errorf("beside it: leftovers: %q, %v", places, err)
 					}
 				}
+				if err := <-ended; (err == nil) != (verb == failpoint.Delay) || !hit() {
+					t.Fatalf("it ended: %v", err)
+				}
+				listed(t, d, containerbroker.StatusRunning, containerbroker.StatusStopped)
 				if verb == failpoint.Kill { // the agent tidies up when it starts
 					if places, more, err := d.MoveLeftovers(t.Context()); len(places) > 0 || more || err != nil {
 						t.Errorf("leftovers: %q, %v, %v", places, more, err)
@@ -131,6 +142,19 @@ func TestInterruptedAtEachPoint(t *testing.T) {
 					t.Errorf("left: %q", left)
 				}
 			})
+		}
+	}
+}
+
+// listed fails if the listing shows anything but whole instances with a stamp
+// and one of these states.
+func listed(t *testing.T, d *lxc.Driver, allowed ...containerbroker.Status) {
+	t.Helper()
+	all, err := d.List(t.Context(), true)
+	must(t, err)
+	for _, i := range all {
+		if i.Stamp == nil || !slices.Contains(allowed, i.Status) {
+			t.Errorf("listed: %+v", i)
 		}
 	}
 }
