@@ -9,10 +9,10 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// All of it stands on one private LXD; each part has an agent of its own.
+// The whole campaign runs on a private LXD and on a private Incus. Each part has an
+// agent of its own.
 func TestOnLXD(t *testing.T) { onDaemon(t, lxdtest.LXD) }
 
-// The same stands on one private Incus.
 func TestOnIncus(t *testing.T) { onDaemon(t, lxdtest.Incus) }
 
 func onDaemon(t *testing.T, daemon lxdtest.Daemon) {
@@ -20,23 +20,23 @@ func onDaemon(t *testing.T, daemon lxdtest.Daemon) {
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *lxdtest.Server)
-		// both is whether the sample tries a share of it on Incus.
-		both bool
+		// sample names the daemons on which the part runs in the sample.
+		sample []lxdtest.Daemon
 	}{
-		{"crash points", crashPoints, true},
-		{"daemon killed", daemonKilled, false},
-		{"agent killed", agentKilled, false},
-		{"killed while asked", killedWhileAsked, false},
-		{"agent frozen", agentFrozen, false},
-		{"lost replies", lostReplies, true},
-		{"damaged store", damagedStore, false},
-		{"two agents", twoAgents, false},
-		{"two namespaces", twoNamespaces, false},
-		{"older state", olderState, false},
-		{"one namespace", oneNamespace, false},
-		{"one namespace unlocked", oneNamespaceUnlocked, false},
+		{"crash points", crashPoints, []lxdtest.Daemon{lxdtest.LXD, lxdtest.Incus}},
+		{"daemon killed", daemonKilled, []lxdtest.Daemon{lxdtest.LXD}},
+		{"agent killed", agentKilled, []lxdtest.Daemon{lxdtest.LXD}},
+		{"killed while asked", killedWhileAsked, []lxdtest.Daemon{lxdtest.LXD}},
+		{"agent frozen", agentFrozen, []lxdtest.Daemon{lxdtest.LXD}},
+		{"lost replies", lostReplies, []lxdtest.Daemon{lxdtest.LXD, lxdtest.Incus}},
+		{"damaged store", damagedStore, []lxdtest.Daemon{lxdtest.LXD}},
+		{"two agents", twoAgents, []lxdtest.Daemon{lxdtest.LXD}},
+		{"two namespaces", twoNamespaces, []lxdtest.Daemon{lxdtest.Incus}},
+		{"older state", olderState, []lxdtest.Daemon{lxdtest.Incus}},
+		{"one namespace", oneNamespace, []lxdtest.Daemon{lxdtest.Incus}},
+		{"one namespace unlocked", oneNamespaceUnlocked, []lxdtest.Daemon{lxdtest.LXD}},
 	} {
-		if long || part.both || daemon == lxdtest.LXD {
+		if long || slices.Contains(part.sample, daemon) {
 			t.Run(part.name, func(t *testing.T) { part.run(t, lxd) })
 		}
 	}
