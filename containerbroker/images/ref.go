@@ -107,6 +107,8 @@ func ParseRef(s string) (Ref, error) {
 		return Ref{Kind: KindHTTPS, Location: location, Digest: digest}, nil
 	case strings.HasPrefix(s, "http:"):
 		return bad("plain http is not used, only https")
+	case scheme == "docker" || scheme == "oci":
+		return bad("OCI images hold application containers, and hostler runs system containers and virtual machines")
 	case scheme.own():
 		if !aliasPattern.MatchString(rest) {
 			return bad(string(scheme) + ": must be followed by an alias")

@@ -47,6 +47,15 @@ func TestBadReferencesAreInvalid(t *testing.T) {
 	}
 }
 
+// OCI images are refused by name, whatever daemon could run them.
+func TestOCIImagesAreRefused(t *testing.T) {
+	for _, in := range []string{"docker:nginx", "docker:library/nginx:1.27", "oci:ghcr.io/x/y"} {
+		if _, err := ParseRef(in); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "OCI images hold application containers") {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
 func FuzzParseRef(f *testing.F) {
 	for _, seed := range []string{"debian/12", "file:/x#sha256=" + digest, "https://h/x#sha256=" + digest, "lxd:a", "simplestreams:a/b/c"} {
 		f.Add(seed)

@@ -2,6 +2,7 @@ package lxd
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/canonical/lxd/shared/api"
@@ -30,6 +31,8 @@ func TestAliasesAreOneOfTheSources(t *testing.T) {
 		ref, id string
 		kind    fault.Kind
 	}{
+		{[]string{"build"}, "incus:mine/1", "abc", ""},
+		{[]string{"build"}, "incus:vm/1", "", fault.Invalid},
 		{[]string{"local", "build"}, "mine/1", "abc", ""},
 		{[]string{"build"}, "mine/1", "", fault.NotFound},
 		{[]string{"build"}, "lxd:mine/1", "abc", ""},
@@ -41,7 +44,11 @@ func TestAliasesAreOneOfTheSources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := f.driver(func(o *Options) { o.Images = cache })
+		d := f.driver(func(o *Options) {
+			if o.Images = cache; strings.HasPrefix(c.ref, "incus:") {
+				o.Dialect = Incus
+			}
+		})
 		if id, err := d.EnsureImage(t.Context(), c.ref, nil); id != c.id || fault.KindOf(err) != c.kind {
 			t.Errorf("%s of %v: %q, %v", c.ref, c.sources, id, err)
 		}
