@@ -43,8 +43,9 @@ test-long: prepare ## the long campaigns: crashes, scale, lost replies (root, ho
 	$(GO) run ./tests/suite -long
 
 .PHONY: test-vm
-test-vm: prepare ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk (root)
-	$(GO) run ./tests/suite -vm
+test-vm: ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk (root); RELEASE=debian/13 runs one scenario there
+	tests/prepare $(if $(RELEASE),hosts,test)
+	$(GO) run ./tests/suite -vm $(RELEASE)
 
 .PHONY: test-hosts
 test-hosts: ## the package on hosts of four releases, as a table (root); RELEASE=debian/13 tries one

@@ -75,7 +75,7 @@ func HostImage(t testing.TB, r Release) (meta, rootfs string) {
 		"--variant=minbase", "--mode=root", "--include=" + packages,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		`--aptopt=Acquire::Languages "none"`, "--customize-hook=" + hook,
-		"--keyring=" + r.keyring(), "--format=directory", r.Suite, filepath.Join(work, "rootfs"),
+		"--keyring=" + r.Keyring(), "--format=directory", r.Suite, filepath.Join(work, "rootfs"),
 	}, r.Mirrors(t)...)...)
 	Run(t, "mksquashfs", filepath.Join(work, "rootfs"), filepath.Join(work, "rootfs.squashfs"), "-comp", "zstd", "-Xcompression-level", "3", "-no-progress", "-quiet")
 	write("meta/metadata.yaml", metadata, 0o644)

@@ -59,7 +59,7 @@ func (r Release) Mirrors(t testing.TB) (lines []string) {
 	return lines
 }
 
-// keyring returns the archive's keys on this machine.
-func (r Release) keyring() string {
+// Keyring returns the archive's keys on this machine.
+func (r Release) Keyring() string {
 	return "/usr/share/keyrings/" + strings.ToLower(r.OS) + "-archive-keyring.gpg"
 }

@@ -12,6 +12,24 @@ import (
 // supported are the releases of hosts that hostler supports.
 var supported = []string{"debian/12", "debian/13", "ubuntu/24.04", "ubuntu/26.04"}
 
+// machines is `make test-vm`: all scenarios on VMs of Debian 12. If arguments
+// name releases, it runs the scenario of `make test` on a VM of each.
+func (s *suite) machines() {
+	if len(s.only) == 0 {
+		s.phase("virtual machines", func() error {
+			return s.goTest([]string{machinePackage}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
+		})
+		return
+	}
+	releases := s.only
+	s.only = nil
+	for _, release := range releases {
+		s.phase("virtual machine "+release, func() error {
+			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration", "-count=1", "-timeout", blackBoxLimit, machinePackage)
+		})
+	}
+}
+
 // hosts is `make test-hosts`: a test host of each release, and a table of what
 // passed on which. Arguments name single releases.
 func (s *suite) hosts() {

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	long := flag.Bool("long", false, "run the long campaigns only")
-	vm := flag.Bool("vm", false, "run the scenarios on virtual machines only, all of them")
+	vm := flag.Bool("vm", false, "run the scenarios on virtual machines only: all of them or, on the releases that the arguments name, the scenario of the whole suite")
 	bench := flag.Bool("bench", false, "run the benchmarks only")
 	compare := flag.String("compare", "", "with -bench: the figures of an earlier run")
 	fuzz := flag.Duration("fuzz", 0, "run every fuzz target for so long, nothing else")
@@ -33,9 +33,7 @@ func main() {
 	case *long:
 		s.campaigns()
 	case *vm:
-		s.phase("virtual machines", func() error {
-			return s.goTest([]string{machinePackage}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
-		})
+		s.machines()
 	case *bench:
 		s.benchmarks(*compare)
 	case *hosts:

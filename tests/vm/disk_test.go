@@ -7,20 +7,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"hostler/tests/harness"
 )
 
-// bare is what a small Debian server has, and an agent by which the test gives
-// it commands. provided adds what hostler and apt would install there for LXD
-// and the image busybox/1: for scenarios about something else, since emulated
-// processors take minutes to unpack it.
+// bare lists the packages of a small server without its kernel, and an agent
+// that runs the test's commands. provided adds the packages that hostler and apt
+// would install there for the image busybox/1 and a daemon for containers, which
+// runningOn adds: for scenarios about something else, since emulated processors
+// take minutes to unpack them.
 const (
-	bare     = "systemd-sysv,udev,dbus,iproute2,netbase,ca-certificates,procps,adduser,kmod,e2fsprogs,zstd,linux-image-cloud-amd64,initramfs-tools,qemu-guest-agent"
-	provided = bare + ",lxd,lxd-client,dnsmasq-base,apparmor,btrfs-progs,nftables,mmdebstrap,squashfs-tools,busybox-static"
+	bare     = "systemd-sysv,udev,dbus,iproute2,netbase,ca-certificates,procps,adduser,kmod,e2fsprogs,zstd,initramfs-tools,qemu-guest-agent"
+	provided = bare + ",dnsmasq-base,apparmor,btrfs-progs,nftables,mmdebstrap,squashfs-tools,busybox-static"
 )
+
+// daemon is the daemon for containers on the VM: the type of machines, its
+// client and its packages.
+type daemon struct{ kind, client, packages string }
+
+// runningOn returns a release's daemon.
+func runningOn(r harness.Release) daemon {
+	switch r.Name {
+	case "debian/12", "debian/13":
+		return daemon{"lxd", "lxc", "lxd,lxd-client"}
+	case "ubuntu/24.04":
+		return daemon{"incus", "incus", "incus"}
+	}
+	return daemon{"incus", "incus", "incus-base,incus-client"}
+}
+
+// pool is the folder of the daemon's storage pool.
+func (d daemon) pool() string { return "/var/lib/" + d.kind + "/storage-pools/default" }
 
 // beforeKernel keeps the initial RAM disk small: what a virtio disk with ext4
 // needs.
@@ -60,18 +80,36 @@ chroot "$1" apt-cache gencaches
 // diskSize of the machine, in GiB; the file holds only what is used.
 const diskSize = 6
 
-// base is a Debian disk with the kernel and initial RAM disk that boot it.
-type base struct{ disk, kernel, initrd, key string }
+// base is a disk with the kernel and initial RAM disk that boot it.
+type base struct {
+	disk, kernel, initrd, key string
 
-// baseDisk builds a disk with these packages, once per clone, without a mount
-// or a loop device.
+	daemon daemon
+}
+
+// baseDisk builds a disk of HostRelease with these packages, once per clone,
+// without a mount or a loop device. A disk that is not bare gets the release's
+// daemon.
 func baseDisk(t *testing.T, packages string) base {
 	t.Helper()
-	mirrors := harness.Mirrors(t)
-	recipe := strings.Join(append(mirrors, packages, beforeKernel, afterPackages, fmt.Sprint(diskSize)), "\x00")
+	return baseDiskOf(t, harness.HostRelease(t), packages)
+}
+
+func baseDiskOf(t *testing.T, r harness.Release, packages string) base {
+	t.Helper()
+	mirrors, d := r.Mirrors(t), runningOn(r)
+	if packages != bare {
+		packages += "," + d.packages
+	}
+	if r.OS == "Ubuntu" {
+		packages += ",linux-image-virtual,apt,ubuntu-keyring"
+	} else {
+		packages += ",linux-image-cloud-amd64"
+	}
+	recipe := strings.Join(append(slices.Clone(mirrors), r.Name, packages, beforeKernel, afterPackages, fmt.Sprint(diskSize)), "\x00")
 	key := fmt.Sprintf("%x", sha256.Sum256([]byte(recipe)))[:12]
 	dir := cache(t, "base-"+key)
-	b := base{filepath.Join(dir, "root.qcow2"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd.img"), key}
+	b := base{filepath.Join(dir, "root.qcow2"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd.img"), key, d}
 	if _, err := os.Stat(dir); err == nil {
 		return b
 	}
@@ -90,7 +128,7 @@ func baseDisk(t *testing.T, packages string) base {
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 		`--aptopt=Acquire::Languages "none"`, "--skip=cleanup/apt/lists,cleanup/apt/cache",
 		"--essential-hook=" + hook("before-kernel", beforeKernel), "--customize-hook=" + hook("after-packages", afterPackages),
-		"--format=directory", "bookworm", root,
+		"--keyring=" + r.Keyring(), "--format=directory", r.Suite, root,
 	}, mirrors...)...)
 	harness.Run(t, "sh", "-c", `cp "$1"/boot/vmlinuz-* "$2/vmlinuz" && cp "$1"/boot/initrd.img-* "$2/initrd.img"`, "sh", root, work)
 	harness.Run(t, "truncate", "-s", fmt.Sprintf("%dG", diskSize), image)

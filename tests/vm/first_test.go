@@ -4,6 +4,7 @@ package vm_test
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"hostler/tests/harness"
@@ -13,8 +14,8 @@ import (
 // declared network, with storage that outlives a boot and storage that does
 // not.
 const (
-	site     = "/root/site.yaml"
-	siteYAML = `version: 1
+	site         = "/root/site.yaml"
+	siteTemplate = `version: 1
 networks:
   lan: {bridge: br-lan, addresses: [10.20.0.1/24], forwarding: true, nat: true, dhcp: true}
 volumes:
@@ -24,7 +25,7 @@ filesystems:
   scratch: {provider: tmpfs, size: 16MiB}
 machines:
   web:
-    type: lxd
+    type: TYPE
     image: busybox/1
     memory: 64MiB
     networks: {eth0: {network: lan, address: 10.20.0.10/24}}
@@ -34,18 +35,23 @@ machines:
 `
 )
 
-// firstMachine is a Debian machine that gets the package and a first LXD
-// machine with a network and storage.
+// siteYAML is the declaration site, with machines of the VM's daemon.
+func (m *machine) siteYAML() string {
+	return strings.Replace(siteTemplate, "TYPE", m.base.daemon.kind, 1)
+}
+
+// firstMachine is a VM that gets the package and a first machine with a network
+// and storage.
 func firstMachine(t *testing.T) (m *machine, web map[string]instance) {
 	t.Helper()
 	b := baseDisk(t, provided)
 	m = newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
 	m.boot()
 	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
-	m.write(site, siteYAML)
+	m.write(site, m.siteYAML())
 	m.timed("the first machine ready", "hostler apply -f "+site+" --wait --timeout 9m")
 	web = m.settled([]string{site}, "web")
-	m.outcome("installed by apt; the first LXD machine runs, with its network and storage")
+	m.outcome("installed by apt; the first %s machine runs, with its network and storage", m.base.daemon.kind)
 	return m, web
 }
 

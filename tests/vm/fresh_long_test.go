@@ -65,7 +65,7 @@ func TestDpkgLockedAtBoot(t *testing.T) {
 	m.write("/usr/local/bin/unattended-upgrade", unattended)
 	m.write("/etc/systemd/system/unattended.service", unattendedUnit)
 	m.sh("chmod +x /usr/local/bin/unattended-upgrade && systemctl -q enable unattended && systemctl stop hostlerd")
-	m.write("/etc/hostler/conf.d/site.yaml", siteYAML)
+	m.write("/etc/hostler/conf.d/site.yaml", m.siteYAML())
 	m.reboot()
 	harness.Wait(t, "the holder's name", settleLimit, func() error {
 		out, err := m.try("hostler status; hostler get machines -o csv")

@@ -31,8 +31,8 @@ func TestDiskFull(t *testing.T) {
 	m := newInstalled(t, "")
 	m.boot()
 	before := m.settled([]string{site}, "web")
-	m.write(churn, declare(map[string]int{"a": 32}))
-	m.write("/root/later.yaml", declare(map[string]int{"b": 32}))
+	m.write(churn, m.declare(map[string]int{"a": 32}))
+	m.write("/root/later.yaml", m.declare(map[string]int{"b": 32}))
 	t.Logf("free after filling: %s", m.sh(fill))
 
 	out, err := m.try("hostler apply --allow destroy -f " + churn)

@@ -20,7 +20,7 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 	const size = "hostler exec web -- df -m /srv | tail -1"
 	small := m.sh(size)
 	m.sh("hostler exec web -- sh -c '(i=0; while :; do i=$((i+1)); echo $i >>/srv/written || exit; done) >/dev/null 2>&1 & echo $! >/tmp/writer'")
-	m.write(site, strings.Replace(siteYAML, "size: 64MiB", "size: 160MiB", 1))
+	m.write(site, strings.Replace(m.siteYAML(), "size: 64MiB", "size: 160MiB", 1))
 	m.timed("grown", "hostler apply -f "+site+" --wait --timeout 5m && hostler wait filesystem/www --timeout 5m")
 	large := m.sh(size)
 	if fields := strings.Fields(large); len(fields) < 2 || atLeast(fields[1], 130) != nil {
@@ -39,7 +39,7 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 	if a, b := after["web"].PID, before["web"].PID; a != b {
 		t.Errorf("the machine's init has PID %d, it had %d", a, b)
 	}
-	m.write(site, siteYAML)
+	m.write(site, m.siteYAML())
 	if out, err := m.try("hostler apply -f " + site); err == nil || !strings.Contains(fmt.Sprint(err), "cannot shrink") {
 		t.Errorf("shrinking: %s%v", out, err)
 	}

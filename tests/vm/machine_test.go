@@ -23,7 +23,7 @@ const (
 	commandLimit = 10 * time.Minute
 )
 
-// machine is a Debian VM under QEMU without hardware help. Its disk is an
+// machine is a VM under QEMU without hardware help. Its disk is an
 // overlay: a file, the same for all its boots.
 //
 // The disk's cache is one that loses what was not flushed: where the overlay
@@ -215,7 +215,7 @@ func (m *machine) tell() {
 		return
 	}
 	for _, script := range []string{
-		"journalctl --no-pager -b -n 200 -u hostlerd -u 'hostler-provisioner@*' -u lxd; journalctl --no-pager -k -n 20", "hostler get all; hostler status; lxc list; df -h /; systemctl --failed --no-legend",
+		"journalctl --no-pager -b -n 200 -u hostlerd -u 'hostler-provisioner@*' -u " + m.base.daemon.kind + "; journalctl --no-pager -k -n 20", "hostler get all; hostler status; " + m.base.daemon.client + " list; df -h /; systemctl --failed --no-legend",
 	} {
 		out, err := m.guest.run(script, time.Minute)
 		m.Logf("%s\n%s%v", script, out, err)

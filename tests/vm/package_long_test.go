@@ -54,7 +54,7 @@ func TestUpgradeDowngradeRemovePurge(t *testing.T) {
 	if out := version(); strings.Contains(out, "+1") || strings.Contains(out, "(deleted)") {
 		t.Errorf("after the downgrade:\n%s", out)
 	}
-	m.write(churn, declare(map[string]int{"a": 32}))
+	m.write(churn, m.declare(map[string]int{"a": 32}))
 	m.sh("hostler apply --allow destroy -f " + churn + " --wait --timeout 5m && hostler delete -f " + churn + " --wait --timeout 5m")
 	m.outcome("after the downgrade a machine is made and removed")
 

@@ -24,10 +24,7 @@ const (
 	mayAsk  = 3 * time.Second
 )
 
-const (
-	churn = "/root/churn.yaml"
-	pool  = "/var/lib/lxd/storage-pools/default"
-)
+const churn = "/root/churn.yaml"
 
 // powerCuts takes the power away so often, at random moments while machines
 // come, change and go beside the running ones of the declaration site. Every
@@ -47,7 +44,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 	var before map[string]int
 	asked := map[string]int{}
 	acknowledgements, slowest := 0, time.Duration(0)
-	m.write(churn, declare(asked))
+	m.write(churn, m.declare(asked))
 	m.sh("hostler apply --allow destroy -f " + churn)
 	for cut := range cuts {
 		before, asked = asked, other(r, asked)
@@ -65,7 +62,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 			acknowledgements++
 		}
 		asked = known
-		m.write(churn, declare(asked))
+		m.write(churn, m.declare(asked))
 		now := m.settled([]string{site, churn}, append(slices.Collect(maps.Keys(asked)), "web")...)
 		slowest = max(slowest, time.Since(start))
 		for name, memory := range asked {
@@ -80,7 +77,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		}
 		// Whose files they are can only be told when LXD is at rest.
 		harness.Wait(m, "what was deleted to be out of the way", settleLimit, func() error {
-			if files := strings.Fields(m.sh("ls " + pool + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
+			if files := strings.Fields(m.sh("ls " + m.base.daemon.pool() + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
 				return fmt.Errorf("cut %d: the pool has files of %v for the instances %v", cut, files, now)
 			}
 			return nil
@@ -94,7 +91,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		m.Logf("cut %d: acknowledged %v, %v there after %.1f s (%.1f s of CPU)", cut, acknowledged, asked, time.Since(start).Seconds(), m.spent().Seconds())
 	}
 	m.inPlace()
-	aside := len(strings.Fields(m.sh("ls " + pool + "/hostler-aside 2>/dev/null; true")))
+	aside := len(strings.Fields(m.sh("ls " + m.base.daemon.pool() + "/hostler-aside 2>/dev/null; true")))
 	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back; files of %d deleted containers came back and were set aside", cuts, acknowledgements, slowest.Seconds(), aside)
 }
 
@@ -113,7 +110,7 @@ func (m *machine) marked(all map[string]instance) {
 // tells whether the agent had acknowledged by then.
 func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged bool) {
 	m.Helper()
-	m.write(churn, declare(machines))
+	m.write(churn, m.declare(machines))
 	answer, guest := make(chan error, 1), m.guest
 	go func() {
 		_, err := guest.run("hostler apply --allow destroy -f "+churn, commandLimit)
@@ -141,10 +138,10 @@ func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged
 	return acknowledged
 }
 
-// containers lists what LXD's pool keeps of containers.
+// containers lists the containers' volumes in the daemon's pool.
 func (m *machine) containers() (urls []string) {
 	m.Helper()
-	if out := m.sh("lxc query /1.0/storage-pools/default/volumes/container"); json.Unmarshal([]byte(out), &urls) != nil {
+	if out := m.sh(m.base.daemon.client + " query /1.0/storage-pools/default/volumes/container"); json.Unmarshal([]byte(out), &urls) != nil {
 		m.Fatalf("LXD answers %q", out)
 	}
 	return urls
@@ -191,14 +188,14 @@ func other(r *rand.Rand, than map[string]int) map[string]int {
 	}
 }
 
-func declare(machines map[string]int) string {
+func (m *machine) declare(machines map[string]int) string {
 	if len(machines) == 0 {
 		return "version: 1\nmachines: {}\n"
 	}
 	var text strings.Builder
 	text.WriteString("version: 1\nmachines:\n")
 	for _, name := range slices.Sorted(maps.Keys(machines)) {
-		fmt.Fprintf(&text, "  %s: {type: lxd, image: busybox/1, memory: %dMiB}\n", name, machines[name])
+		fmt.Fprintf(&text, "  %s: {type: %s, image: busybox/1, memory: %dMiB}\n", name, m.base.daemon.kind, machines[name])
 	}
 	return text.String()
 }

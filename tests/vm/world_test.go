@@ -30,7 +30,7 @@ func (i instance) same(as instance) bool { return i.UID == as.UID && i.Token == 
 
 // look asks the agent, LXD and the planner at once, each for itself, since a
 // command costs much on an emulated processor.
-const look = `hostler get machines -o json && echo && echo ==== && lxc query '/1.0/instances?recursion=2' && echo && echo ==== && { hostler plan -q %s; echo "exit $?"; }`
+const look = `hostler get machines -o json && echo && echo ==== && %s query '/1.0/instances?recursion=2' && echo && echo ==== && { hostler plan -q %s; echo "exit $?"; }`
 
 // state is the answer of all three.
 type state struct {
@@ -47,7 +47,7 @@ type machineRow struct {
 
 // look returns the present state and the steps that these declarations need.
 func (m *machine) look(files ...string) (s state, err error) {
-	out, err := m.guest.run(fmt.Sprintf(look, "-f "+strings.Join(files, " -f ")), 2*time.Minute)
+	out, err := m.guest.run(fmt.Sprintf(look, m.base.daemon.client, "-f "+strings.Join(files, " -f ")), 2*time.Minute)
 	if err != nil {
 		return s, err
 	}
