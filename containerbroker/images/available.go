@@ -24,19 +24,19 @@ func (c *Cache) CheckAvailable(ctx context.Context, ref string, format Format, o
 		return nil
 	}
 	switch r.Kind {
-	case KindSimplestreams:
+	case kindSimplestreams:
 		_, err := c.streams(r.Server)
 		return err
-	case KindFile:
+	case kindFile:
 		if _, err := os.Stat(r.Location); os.IsNotExist(err) {
 			return fault.New(fault.NotFound, "there is no file %s", r.Location)
 		}
-	case KindLXD, KindIncus:
+	case kindLXD, kindIncus:
 		if !slices.Contains(own, r.Location) {
 			name, command := r.Kind.daemon()
 			return fault.New(fault.NotFound, "%s has no image %q%s; `%s image list` shows those it has", name, r.Location, meant(r.Location, own), command)
 		}
-	case KindName:
+	case kindName:
 		if slices.Contains(own, r.Name) || slices.ContainsFunc(c.o.Sources, func(s string) bool { return strings.HasPrefix(s, sourceStreams) }) {
 			return nil
 		}

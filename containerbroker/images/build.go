@@ -60,7 +60,7 @@ func (s buildSource) fetch(ctx context.Context, j job) (product, error) {
 		names = append(names, r.name)
 	}
 	i := slices.Index(names, j.ref.Name)
-	if i < 0 || j.ref.Kind != KindName {
+	if i < 0 || j.ref.Kind != kindName {
 		return product{}, fault.New(fault.NotFound, "can build only %s", strings.Join(names, ", "))
 	}
 	r := recipes[i]

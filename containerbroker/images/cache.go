@@ -225,7 +225,7 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	if err != nil {
 		return Artifact{}, err
 	}
-	if r.Kind != KindName {
+	if r.Kind != kindName {
 		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: only os/release[/variant] can be built", r)
 	}
 	if !format.known() {
@@ -292,6 +292,6 @@ func debianArch(goarch string) string {
 // mayUseLocal reports whether a cached image from the given source may be used
 // without asking that source again.
 func (c *Cache) mayUseLocal(r Ref, from string) bool {
-	return r.Kind == KindFile || r.Kind == KindHTTPS ||
+	return r.Kind == kindFile || r.Kind == kindHTTPS ||
 		slices.Contains(c.o.Sources, sourceLocal) || slices.Contains(c.o.Sources, from)
 }

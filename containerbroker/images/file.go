@@ -35,13 +35,13 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 				return Artifact{}, notImported(openError(path, err))
 			}
 		}
-		as = Ref{Kind: KindFile, Location: path, Digest: digest}.String()
+		as = Ref{Kind: kindFile, Location: path, Digest: digest}.String()
 	}
 	r, err := ParseRef(as)
 	if err != nil {
 		return Artifact{}, err
 	}
-	if r.Kind != KindName && (r.Kind != KindFile || r.Location != path) {
+	if r.Kind != kindName && (r.Kind != kindFile || r.Location != path) {
 		return Artifact{}, fault.New(fault.Invalid, "cannot import %s as %s: the cache takes a file as os/release[/variant]", path, r)
 	}
 	if r.Digest != "" {

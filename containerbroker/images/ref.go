@@ -14,30 +14,30 @@ type Kind string
 
 // The kinds of reference.
 const (
-	// KindName is os/release[/variant], e.g. debian/12, which is looked up in
+	// kindName is os/release[/variant], e.g. debian/12, which is looked up in
 	// the configured sources.
-	KindName Kind = "name"
-	// KindFile is file:/path#sha256=HEX, a file of this host.
-	KindFile Kind = "file"
-	// KindHTTPS is https://host/path#sha256=HEX, a file on a web server.
-	KindHTTPS Kind = "https"
-	// KindLXD is lxd:ALIAS, an alias in the LXD daemon's own store. KindIncus
+	kindName Kind = "name"
+	// kindFile is file:/path#sha256=HEX, a file of this host.
+	kindFile Kind = "file"
+	// kindHTTPS is https://host/path#sha256=HEX, a file on a web server.
+	kindHTTPS Kind = "https"
+	// kindLXD is lxd:ALIAS, an alias in the LXD daemon's own store. kindIncus
 	// is incus:ALIAS, an alias in the Incus daemon's own store.
-	KindLXD   Kind = "lxd"
-	KindIncus Kind = "incus"
-	// KindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias
+	kindLXD   Kind = "lxd"
+	kindIncus Kind = "incus"
+	// kindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias
 	// of a product on the server, such as debian/12.
-	KindSimplestreams Kind = "simplestreams"
+	kindSimplestreams Kind = "simplestreams"
 )
 
 // own reports whether references of this kind name images in a daemon's own
 // store.
-func (k Kind) own() bool { return k == KindLXD || k == KindIncus }
+func (k Kind) own() bool { return k == kindLXD || k == kindIncus }
 
 // daemon returns the name of the daemon whose images the kind names, and its
 // command line client.
 func (k Kind) daemon() (name, command string) {
-	if k == KindIncus {
+	if k == kindIncus {
 		return "Incus", "incus"
 	}
 	return "LXD", "lxc"
@@ -94,7 +94,7 @@ func ParseRef(s string) (Ref, error) {
 		if !path.IsAbs(location) || path.Clean(location) != location || location == "/" {
 			return bad("the path must be absolute and clean")
 		}
-		return Ref{Kind: KindFile, Location: location, Digest: digest}, nil
+		return Ref{Kind: kindFile, Location: location, Digest: digest}, nil
 	case strings.HasPrefix(s, "https:"):
 		location, digest, ok := cutDigest(s)
 		if !ok {
@@ -104,7 +104,7 @@ func ParseRef(s string) (Ref, error) {
 		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") == "" {
 			return bad("it is not an https URL of a file, without user")
 		}
-		return Ref{Kind: KindHTTPS, Location: location, Digest: digest}, nil
+		return Ref{Kind: kindHTTPS, Location: location, Digest: digest}, nil
 	case strings.HasPrefix(s, "http:"):
 		return bad("plain http is not used, only https")
 	case scheme == "docker" || scheme == "oci":
@@ -119,9 +119,9 @@ func ParseRef(s string) (Ref, error) {
 		if !serverPattern.MatchString(server) || !aliasPattern.MatchString(name) {
 			return bad("it must read simplestreams:SERVER/ALIAS")
 		}
-		return Ref{Kind: KindSimplestreams, Server: server, Name: name}, nil
+		return Ref{Kind: kindSimplestreams, Server: server, Name: name}, nil
 	case namePattern.MatchString(s):
-		return Ref{Kind: KindName, Name: s}, nil
+		return Ref{Kind: kindName, Name: s}, nil
 	}
 	return bad("it must be os/release[/variant], or begin with file:, https:, lxd:, incus: or simplestreams:")
 }
@@ -129,13 +129,13 @@ func ParseRef(s string) (Ref, error) {
 // String returns the reference as it was written.
 func (r Ref) String() string {
 	switch r.Kind {
-	case KindFile:
+	case kindFile:
 		return "file:" + r.Location + "#sha256=" + r.Digest
-	case KindHTTPS:
+	case kindHTTPS:
 		return r.Location + "#sha256=" + r.Digest
-	case KindLXD, KindIncus:
+	case kindLXD, kindIncus:
 		return string(r.Kind) + ":" + r.Location
-	case KindSimplestreams:
+	case kindSimplestreams:
 		return "simplestreams:" + r.Server + "/" + r.Name
 	default:
 		return r.Name

@@ -11,16 +11,16 @@ var digest = strings.Repeat("0a", 32)
 
 func TestParseRef(t *testing.T) {
 	for in, want := range map[string]Ref{
-		"debian/12":                            {Kind: KindName, Name: "debian/12"},
-		"debian/12/slim":                       {Kind: KindName, Name: "debian/12/slim"},
-		"busybox/1":                            {Kind: KindName, Name: "busybox/1"},
-		"file:/srv/a b.tar#sha256=" + digest:   {Kind: KindFile, Location: "/srv/a b.tar", Digest: digest},
-		"https://h:1/x.tar#sha256=" + digest:   {Kind: KindHTTPS, Location: "https://h:1/x.tar", Digest: digest},
-		"https://h/x?a=b#sha256=" + digest:     {Kind: KindHTTPS, Location: "https://h/x?a=b", Digest: digest},
-		"lxd:my-image":                         {Kind: KindLXD, Location: "my-image"},
-		"incus:my-image":                       {Kind: KindIncus, Location: "my-image"},
-		"lxd:images:debian/12":                 {Kind: KindLXD, Location: "images:debian/12"},
-		"simplestreams:public/debian/12/cloud": {Kind: KindSimplestreams, Server: "public", Name: "debian/12/cloud"},
+		"debian/12":                            {Kind: kindName, Name: "debian/12"},
+		"debian/12/slim":                       {Kind: kindName, Name: "debian/12/slim"},
+		"busybox/1":                            {Kind: kindName, Name: "busybox/1"},
+		"file:/srv/a b.tar#sha256=" + digest:   {Kind: kindFile, Location: "/srv/a b.tar", Digest: digest},
+		"https://h:1/x.tar#sha256=" + digest:   {Kind: kindHTTPS, Location: "https://h:1/x.tar", Digest: digest},
+		"https://h/x?a=b#sha256=" + digest:     {Kind: kindHTTPS, Location: "https://h/x?a=b", Digest: digest},
+		"lxd:my-image":                         {Kind: kindLXD, Location: "my-image"},
+		"incus:my-image":                       {Kind: kindIncus, Location: "my-image"},
+		"lxd:images:debian/12":                 {Kind: kindLXD, Location: "images:debian/12"},
+		"simplestreams:public/debian/12/cloud": {Kind: kindSimplestreams, Server: "public", Name: "debian/12/cloud"},
 	} {
 		got, err := ParseRef(in)
 		if err != nil || got != want {

@@ -116,11 +116,11 @@ func (c *Cache) streams(name string) (source, error) {
 func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report Progress) (Artifact, error) {
 	candidates := c.sources
 	switch r.Kind {
-	case KindFile:
+	case kindFile:
 		candidates = []source{fileSource{c}}
-	case KindHTTPS:
+	case kindHTTPS:
 		candidates = []source{httpsSource{c}}
-	case KindSimplestreams:
+	case kindSimplestreams:
 		s, err := c.streams(r.Server)
 		if err != nil {
 			return Artifact{}, err
@@ -160,7 +160,7 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 		}
 		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r, errors.Join(failed...))
 	}
-	if r.Kind == KindName {
+	if r.Kind == kindName {
 		if err := c.CheckAvailable(ctx, r.String(), format, nil); fault.Is(err, fault.NotFound) {
 			return Artifact{}, err
 		}

@@ -15,22 +15,22 @@ type look func(*prober) (Signature, bool)
 // formats and from kernel headers; offsets are in bytes.
 var looks = []look{
 	luks, gpt, ext, xfs, btrfs, zfs, swap, lvm, mdraid, vfat, ntfs, exfat, iso, squashfs, f2fs, erofs, bcache, qcow2, mbr,
-	simple("reiserfs", Filesystem, 0x10034, "ReIsEr", 0x10054, 0x10064, 16),
-	simple("jfs", Filesystem, 0x8000, "JFS1", 0x8088, 0x8098, 16),
-	simple("ocfs2", Filesystem, 0x2000, "OCFSV2", 0x2110, 0x20d0, 64),
-	simple("gfs2", Filesystem, 0x10000, "\x01\x16\x19\x70", 0, 0, 0),
-	simple("nilfs2", Filesystem, 0x406, "\x34\x34", 0x498, 0x4a8, 80),
-	simple("cramfs", Filesystem, 0, "\x45\x3d\xcd\x28", 0, 48, 16),
-	simple("romfs", Filesystem, 0, "-rom1fs-", 0, 16, 16),
-	simple("hfsplus", Filesystem, 0x400, "H+", 0, 0, 0),
-	simple("apfs", Filesystem, 32, "NXSB", 72, 0, 0),
-	simple("udf", Filesystem, 0x8801, "NSR0", 0, 0, 0),
-	simple("VMFS", Filesystem, 0x200000, "\x5e\xf1\xab\x2f", 0, 0, 0),
-	simple("BitLocker", Encrypted, 3, "-FVE-FS-", 0, 0, 0),
-	simple("DM_integrity", Member, 0, "integrt\x00", 0, 0, 0),
-	simple("ceph_bluestore", Member, 0, "bluestore block device", 0, 0, 0),
-	simple("vmdk", DiskImage, 0, "KDMV", 0, 0, 0),
-	simple("vhdx", DiskImage, 0, "vhdxfile", 0, 0, 0),
+	simple("reiserfs", useFilesystem, 0x10034, "ReIsEr", 0x10054, 0x10064, 16),
+	simple("jfs", useFilesystem, 0x8000, "JFS1", 0x8088, 0x8098, 16),
+	simple("ocfs2", useFilesystem, 0x2000, "OCFSV2", 0x2110, 0x20d0, 64),
+	simple("gfs2", useFilesystem, 0x10000, "\x01\x16\x19\x70", 0, 0, 0),
+	simple("nilfs2", useFilesystem, 0x406, "\x34\x34", 0x498, 0x4a8, 80),
+	simple("cramfs", useFilesystem, 0, "\x45\x3d\xcd\x28", 0, 48, 16),
+	simple("romfs", useFilesystem, 0, "-rom1fs-", 0, 16, 16),
+	simple("hfsplus", useFilesystem, 0x400, "H+", 0, 0, 0),
+	simple("apfs", useFilesystem, 32, "NXSB", 72, 0, 0),
+	simple("udf", useFilesystem, 0x8801, "NSR0", 0, 0, 0),
+	simple("VMFS", useFilesystem, 0x200000, "\x5e\xf1\xab\x2f", 0, 0, 0),
+	simple("BitLocker", useEncrypted, 3, "-FVE-FS-", 0, 0, 0),
+	simple("DM_integrity", useMember, 0, "integrt\x00", 0, 0, 0),
+	simple("ceph_bluestore", useMember, 0, "bluestore block device", 0, 0, 0),
+	simple("vmdk", useDiskImage, 0, "KDMV", 0, 0, 0),
+	simple("vhdx", useDiskImage, 0, "vhdxfile", 0, 0, 0),
 }
 
 // simple returns a look that recognises a magic text at an offset. uuid and
@@ -63,10 +63,10 @@ func ext(p *prober) (Signature, bool) {
 		// The features of ext3; any other feature means ext4.
 		ext3Incompat, ext3ReadOnly = 0x2 | 0x4 | 0x10, 0x1 | 0x2 | 0x4
 	)
-	s := Signature{Type: "ext2", Use: Filesystem, UUID: uuidText(b[0x68:0x78]), Label: text(b[0x78:0x88])}
+	s := Signature{Type: "ext2", Use: useFilesystem, UUID: uuidText(b[0x68:0x78]), Label: text(b[0x78:0x88])}
 	switch {
 	case incompat&journalDevice != 0:
-		s.Type, s.Use = "jbd", Member
+		s.Type, s.Use = "jbd", useMember
 	case incompat&^ext3Incompat != 0 || readOnly&^ext3ReadOnly != 0:
 		s.Type = "ext4"
 	case compat&journal != 0:
@@ -80,7 +80,7 @@ func xfs(p *prober) (Signature, bool) {
 	if string(b[:4]) != "XFSB" {
 		return Signature{}, false
 	}
-	return Signature{Type: "xfs", Use: Filesystem, UUID: uuidText(b[32:48]), Label: text(b[108:120]), Unfinished: b[126] != 0}, true
+	return Signature{Type: "xfs", Use: useFilesystem, UUID: uuidText(b[32:48]), Label: text(b[108:120]), Unfinished: b[126] != 0}, true
 }
 
 func btrfs(p *prober) (Signature, bool) {
@@ -90,16 +90,16 @@ func btrfs(p *prober) (Signature, bool) {
 		return Signature{}, false
 	}
 	// mkfs writes the final magic last.
-	return Signature{Type: "btrfs", Use: Filesystem, UUID: uuidText(b[0x20:0x30]), Label: text(b[0x12b:0x22b]), Unfinished: magic[0] == '!'}, true
+	return Signature{Type: "btrfs", Use: useFilesystem, UUID: uuidText(b[0x20:0x30]), Label: text(b[0x12b:0x22b]), Unfinished: magic[0] == '!'}, true
 }
 
 func swap(p *prober) (Signature, bool) {
 	for page := int64(4096); page <= 65536; page *= 2 {
 		switch string(p.at(page-10, 10)) {
 		case "SWAPSPACE2", "SWAP-SPACE":
-			return Signature{Type: "swap", Use: Swap, UUID: uuidText(p.at(1036, 16)), Label: text(p.at(1052, 16))}, true
+			return Signature{Type: "swap", Use: useSwap, UUID: uuidText(p.at(1036, 16)), Label: text(p.at(1052, 16))}, true
 		case "S1SUSPEND\x00", "S2SUSPEND\x00", "ULSUSPEND\x00", "LINHIB0001":
-			return Signature{Type: "swsuspend", Use: Swap}, true
+			return Signature{Type: "swsuspend", Use: useSwap}, true
 		}
 	}
 	return Signature{}, false
@@ -107,7 +107,7 @@ func swap(p *prober) (Signature, bool) {
 
 func luks(p *prober) (Signature, bool) {
 	if p.has(0, "LUKS\xba\xbe") {
-		s := Signature{Type: "crypto_LUKS", Use: Encrypted, UUID: text(p.at(168, 40))}
+		s := Signature{Type: "crypto_LUKS", Use: useEncrypted, UUID: text(p.at(168, 40))}
 		if binary.BigEndian.Uint16(p.at(6, 2)) == 2 {
 			s.Label = text(p.at(24, 48))
 		}
@@ -116,7 +116,7 @@ func luks(p *prober) (Signature, bool) {
 	// LUKS2 has a second header; its offset equals the size of the first.
 	for offset := int64(0x4000); offset <= 0x400000; offset *= 2 {
 		if p.has(offset, "SKUL\xba\xbe") {
-			return Signature{Type: "crypto_LUKS", Use: Encrypted, UUID: text(p.at(offset+168, 40))}, true
+			return Signature{Type: "crypto_LUKS", Use: useEncrypted, UUID: text(p.at(offset+168, 40))}, true
 		}
 	}
 	return Signature{}, false
@@ -128,7 +128,7 @@ func lvm(p *prober) (Signature, bool) {
 		if string(b[:8]) != "LABELONE" || string(b[24:29]) != "LVM2 " {
 			continue
 		}
-		s := Signature{Type: "LVM2_member", Use: Member}
+		s := Signature{Type: "LVM2_member", Use: useMember}
 		if offset := int(binary.LittleEndian.Uint32(b[20:])); offset >= 32 && offset+32 <= 512 {
 			s.UUID = lvmUUID(string(b[offset : offset+32]))
 		}
@@ -156,7 +156,7 @@ func zfs(p *prober) (Signature, bool) {
 		for at := 0; at < len(ring); at += 1024 {
 			le, be := binary.LittleEndian.Uint64(ring[at:]), binary.BigEndian.Uint64(ring[at:])
 			if le == 0x00bab10c || be == 0x00bab10c {
-				return Signature{Type: "zfs_member", Use: Member}, true
+				return Signature{Type: "zfs_member", Use: useMember}, true
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func mdraid(p *prober) (Signature, bool) {
 		b := p.at(offset, 64)
 		le, be := binary.LittleEndian.Uint32(b), binary.BigEndian.Uint32(b)
 		if le == 0xa92b4efc || be == 0xa92b4efc {
-			s := Signature{Type: "linux_raid_member", Use: Member}
+			s := Signature{Type: "linux_raid_member", Use: useMember}
 			if binary.LittleEndian.Uint32(b[4:]) == 1 {
 				s.UUID, s.Label = uuidText(b[16:32]), text(b[32:64])
 			}
@@ -185,9 +185,9 @@ func mdraid(p *prober) (Signature, bool) {
 func bcache(p *prober) (Signature, bool) {
 	switch string(p.at(4096+24, 16)) {
 	case "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81":
-		return Signature{Type: "bcache", Use: Member, UUID: uuidText(p.at(4096+40, 16))}, true
+		return Signature{Type: "bcache", Use: useMember, UUID: uuidText(p.at(4096+40, 16))}, true
 	case "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef":
-		return Signature{Type: "bcachefs", Use: Filesystem, UUID: uuidText(p.at(4096+56, 16))}, true
+		return Signature{Type: "bcachefs", Use: useFilesystem, UUID: uuidText(p.at(4096+56, 16))}, true
 	}
 	return Signature{}, false
 }
@@ -197,7 +197,7 @@ func f2fs(p *prober) (Signature, bool) {
 	if binary.LittleEndian.Uint32(b) != 0xF2F52010 {
 		return Signature{}, false
 	}
-	return Signature{Type: "f2fs", Use: Filesystem, UUID: uuidText(b[108:124]), Label: wide(b[124 : 124+1024])}, true
+	return Signature{Type: "f2fs", Use: useFilesystem, UUID: uuidText(b[108:124]), Label: wide(b[124 : 124+1024])}, true
 }
 
 func erofs(p *prober) (Signature, bool) {
@@ -205,22 +205,22 @@ func erofs(p *prober) (Signature, bool) {
 	if binary.LittleEndian.Uint32(b) != 0xE0F5E1E2 {
 		return Signature{}, false
 	}
-	return Signature{Type: "erofs", Use: Filesystem, UUID: uuidText(b[48:64]), Label: text(b[64:80])}, true
+	return Signature{Type: "erofs", Use: useFilesystem, UUID: uuidText(b[48:64]), Label: text(b[64:80])}, true
 }
 
 func squashfs(p *prober) (Signature, bool) {
-	return Signature{Type: "squashfs", Use: Filesystem}, p.has(0, "hsqs") || p.has(0, "sqsh")
+	return Signature{Type: "squashfs", Use: useFilesystem}, p.has(0, "hsqs") || p.has(0, "sqsh")
 }
 
 func iso(p *prober) (Signature, bool) {
 	if !p.has(0x8001, "CD001") {
 		return Signature{}, false
 	}
-	return Signature{Type: "iso9660", Use: Filesystem, Label: text(p.at(0x8028, 32))}, true
+	return Signature{Type: "iso9660", Use: useFilesystem, Label: text(p.at(0x8028, 32))}, true
 }
 
 func qcow2(p *prober) (Signature, bool) {
-	return Signature{Type: "qcow2", Use: DiskImage}, p.has(0, "QFI\xfb")
+	return Signature{Type: "qcow2", Use: useDiskImage}, p.has(0, "QFI\xfb")
 }
 
 func vfat(p *prober) (Signature, bool) {
@@ -242,7 +242,7 @@ func vfat(p *prober) (Signature, bool) {
 	if label == "NO NAME" {
 		label = ""
 	}
-	return Signature{Type: "vfat", Use: Filesystem, UUID: fmt.Sprintf("%04X-%04X", serial>>16, serial&0xffff), Label: label}, true
+	return Signature{Type: "vfat", Use: useFilesystem, UUID: fmt.Sprintf("%04X-%04X", serial>>16, serial&0xffff), Label: label}, true
 }
 
 func ntfs(p *prober) (Signature, bool) {
@@ -250,7 +250,7 @@ func ntfs(p *prober) (Signature, bool) {
 	if string(b[3:11]) != "NTFS    " {
 		return Signature{}, false
 	}
-	return Signature{Type: "ntfs", Use: Filesystem, UUID: fmt.Sprintf("%016X", binary.LittleEndian.Uint64(b[72:]))}, true
+	return Signature{Type: "ntfs", Use: useFilesystem, UUID: fmt.Sprintf("%016X", binary.LittleEndian.Uint64(b[72:]))}, true
 }
 
 func exfat(p *prober) (Signature, bool) {
@@ -259,7 +259,7 @@ func exfat(p *prober) (Signature, bool) {
 		return Signature{}, false
 	}
 	serial := binary.LittleEndian.Uint32(b[100:])
-	return Signature{Type: "exfat", Use: Filesystem, UUID: fmt.Sprintf("%04X-%04X", serial>>16, serial&0xffff)}, true
+	return Signature{Type: "exfat", Use: useFilesystem, UUID: fmt.Sprintf("%04X-%04X", serial>>16, serial&0xffff)}, true
 }
 
 // gpt finds the table at the start, for sectors of 512 and 4096 bytes, and the
@@ -267,7 +267,7 @@ func exfat(p *prober) (Signature, bool) {
 func gpt(p *prober) (Signature, bool) {
 	for _, offset := range []int64{512, 4096, p.size - 512, p.size - 4096} {
 		if p.has(offset, "EFI PART") {
-			return Signature{Type: "gpt", Use: PartitionTable, UUID: guidText(p.at(offset+56, 16))}, true
+			return Signature{Type: "gpt", Use: usePartitionTable, UUID: guidText(p.at(offset+56, 16))}, true
 		}
 	}
 	return Signature{}, false
@@ -288,7 +288,7 @@ func mbr(p *prober) (Signature, bool) {
 		}
 		used = used || entry[4] != 0 && binary.LittleEndian.Uint32(entry[12:]) != 0
 	}
-	s := Signature{Type: "dos", Use: PartitionTable}
+	s := Signature{Type: "dos", Use: usePartitionTable}
 	if id := binary.LittleEndian.Uint32(b[440:]); id != 0 {
 		s.UUID = fmt.Sprintf("%08x", id)
 	}

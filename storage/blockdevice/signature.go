@@ -13,12 +13,12 @@ type Use string
 
 // The uses.
 const (
-	Filesystem     Use = "filesystem"
-	PartitionTable Use = "partition table"
-	Swap           Use = "swap space"
-	Encrypted      Use = "encrypted volume"
-	Member         Use = "member of a volume group or array"
-	DiskImage      Use = "disk image"
+	useFilesystem     Use = "filesystem"
+	usePartitionTable Use = "partition table"
+	useSwap           Use = "swap space"
+	useEncrypted      Use = "encrypted volume"
+	useMember         Use = "member of a volume group or array"
+	useDiskImage      Use = "disk image"
 )
 
 // Signature is a known format found on a device.
