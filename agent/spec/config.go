@@ -33,9 +33,10 @@ type Config struct {
 	Apt                    AptConfig    `json:"apt"`
 	Images                 ImagesConfig `json:"images"`
 	// AuthorizedKeys are added to the SSH keys of every machine.
-	AuthorizedKeys []string    `json:"authorized-keys"`
-	API            APIConfig   `json:"api"`
-	Guard          GuardConfig `json:"guard"`
+	AuthorizedKeys []string        `json:"authorized-keys"`
+	API            APIConfig       `json:"api"`
+	Guard          GuardConfig     `json:"guard"`
+	CloudInit      CloudInitConfig `json:"cloud-init"`
 }
 
 // The values of Config.Removals.
@@ -43,6 +44,14 @@ const (
 	RemovalsHold = "hold"
 	RemovalsObey = "obey"
 )
+
+// CloudInitConfig configures how cloud-init and hostler work together on this
+// host.
+type CloudInitConfig struct {
+	// Wait is the time for which each boot's cloud-init waits for all declared
+	// objects. Zero means that it does not wait.
+	Wait Duration `json:"wait"`
+}
 
 // GuardConfig configures the guard for changes of the host's own network.
 type GuardConfig struct {

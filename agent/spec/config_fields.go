@@ -20,6 +20,9 @@ var configSchema = merged(typesSchema, map[string]fieldSchema{
 	"Config.authorized-keys":          {description: "SSH public keys for every machine, besides its own ssh-keys."},
 	"Config.api":                      {description: "Where the API listens besides its unix socket, and whether readers see consoles."},
 	"Config.guard":                    {description: "How changes of the host's own network are guarded."},
+	"Config.cloud-init":               {description: "How cloud-init and hostler work together on this host."},
+
+	"CloudInitConfig.wait": {description: "How long cloud-init of this host waits at each boot until all declared objects are ready; if they are not, cloud-init has an error. 0s: it does not wait."},
 
 	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the client that asked for the change."},
 

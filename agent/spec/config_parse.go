@@ -85,6 +85,7 @@ func (c *configChecker) check(config *Config) {
 	c.images(config.Images)
 	c.sshKeys("authorized-keys", config.AuthorizedKeys)
 	c.listen("api.listen", config.API.Listen)
+	c.duration("cloud-init.wait", config.CloudInit.Wait, 0)
 	for i, probe := range config.Guard.Probes {
 		at := fmt.Sprintf("guard.probes[%d]", i)
 		if a, err := netip.ParseAddr(probe); c.ok(at) && (err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast()) {

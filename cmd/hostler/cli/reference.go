@@ -25,7 +25,7 @@ func (a *app) internalCommand() *cobra.Command {
 		Short: "Print docs/commands.md",
 		Args:  takes(0, 0, ""),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return writeReference(a.env.Stdout, cmd.Root()) },
-	})
+	}, a.bootWaitCommand())
 	return cmd
 }
 

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/spec"
+)
+
+// bootWaitCommand returns the hidden command that cloud-init runs at the end of
+// each boot, through the script hostler-wait.
+func (a *app) bootWaitCommand() *cobra.Command {
+	var request, config string
+	cmd := &cobra.Command{
+		Use:   "boot-wait",
+		Short: "Wait for all objects if the user-data or hostler.yaml says so",
+		Args:  takes(0, 0, ""),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.bootWait(cmd.Context(), request, config) },
+	}
+	cmd.Flags().StringVar(&request, "request", "/run/cloud-init/hostler-wait", "the `FILE` with the times of the user-data")
+	cmd.Flags().StringVar(&config, "config", systemConfig, "the `FILE` with the configuration of this host")
+	return cmd
+}
+
+// bootWait waits like waitAll for the longest of the times in both files. It does
+// not wait if they have none.
+func (a *app) bootWait(ctx context.Context, request, config string) error {
+	var limit spec.Duration
+	content, err := os.ReadFile(config) //nolint:gosec // the file of the host
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fileError(config, err)
+	}
+	c, _, err := spec.ParseConfig(config, content)
+	if err != nil && len(content) > 0 {
+		return err
+	}
+	limit = c.CloudInit.Wait
+	content, err = os.ReadFile(request) //nolint:gosec // the file of the part handler
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fileError(request, err)
+	}
+	for _, word := range strings.Fields(string(content)) {
+		d, err := spec.ParseDuration(word)
+		if err != nil {
+			return usage("%s: %v", request, err)
+		}
+		limit = max(limit, d)
+	}
+	if limit == 0 {
+		return nil
+	}
+	return a.waitAll(ctx, limit.Std())
+}
