@@ -20,6 +20,8 @@ except ImportError:
 CONF_D = "/etc/hostler/conf.d"
 HOSTLER = "/usr/bin/hostler"
 GROUP = "hostler-admin"
+# The times of X-Hostler-Wait in the parts' headers, for hostler-wait.
+WAIT = "/run/cloud-init/hostler-wait"
 
 # cloud-init calls the handler at every boot, with the headers of each part.
 frequency = "always"
@@ -33,6 +35,8 @@ FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 
 # The files of this boot, by name, with the names of their parts.
 written = {}
+# The times of this boot's parts for which cloud-init waits.
+waits = []
 
 
 def list_types():
@@ -42,6 +46,7 @@ def list_types():
 def handle_part(data, ctype, filename, payload, frequency, headers):
     if ctype == "__begin__":
         written.clear()
+        waits.clear()
     if ctype in ("__begin__", "__end__") or not payload:
         return
     body = payload.encode("utf-8") if isinstance(payload, str) else bytes(payload)
@@ -64,6 +69,7 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
         LOG.error("hostler: cannot write %s: %s", path, e)
         return
     check(path)
+    wait(headers.get("X-Hostler-Wait"), filename)
 
 
 def name_of(filename):
@@ -105,6 +111,21 @@ def write(path, body):
     finally:
         os.close(fd)
     return True
+
+
+def wait(time, filename):
+    """Have cloud-init wait for the objects at this boot, for the longest time of all parts."""
+    if not time:
+        return
+    if not re.match(r"([0-9]+[hms])+$", time):
+        LOG.error("hostler: X-Hostler-Wait of %s takes a time like 20m, not %s", filename, time)
+        return
+    waits.append(time)
+    try:
+        with open(WAIT, "w", encoding="utf-8") as f:
+            f.write("\n".join(waits) + "\n")
+    except OSError as e:
+        LOG.error("hostler: cannot write %s: %s", WAIT, e)
 
 
 def group():

@@ -62,7 +62,7 @@ func newMachine(t *testing.T, release string) *machine {
 // own replaces the paths of the host by those of the machine.
 func (m *machine) own(text string) string {
 	m.Helper()
-	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/usr/bin/hostler"`} {
+	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/usr/bin/hostler"`, `"/run/cloud-init/hostler-wait"`} {
 		if !strings.Contains(text, path) {
 			m.Fatalf("the handler has no %s", path)
 		}
@@ -272,6 +272,37 @@ func TestLaterBoots(t *testing.T) {
 			m.boot(changed)
 			if got := m.files(); got[name] != changed || len(got) != 1 || m.inode(name) == first {
 				t.Errorf("after a change conf.d has %q", got)
+			}
+		})
+	}
+}
+
+// The header X-Hostler-Wait of the parts reaches the script that waits at the end
+// of the boot.
+func TestWait(t *testing.T) {
+	two := func(first, second string) string {
+		text := strings.Replace(part("text/hostler-config", "a.yaml", web), "Content-Disp", first+"Content-Disp", 1)
+		return strings.Replace(text, "--b0--", "--b0\nContent-Type: text/hostler-config\n"+second+"Content-Disposition: attachment; filename=\"b.yaml\"\n\n"+web+"\n--b0--", 1)
+	}
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler()
+			file := m.write("run/cloud-init/hostler-wait", "")
+			for _, c := range []struct{ userData, want, says string }{
+				{two("X-Hostler-Wait: 20m\n", ""), "20m\n", ""},
+				{two("X-Hostler-Wait: 20m\n", "X-Hostler-Wait: 1h30m\n"), "20m\n1h30m\n", ""},
+				{two("", ""), "", ""},
+				{two("X-Hostler-Wait: soon\n", ""), "", "X-Hostler-Wait of a.yaml takes a time like 20m, not soon"},
+			} {
+				m.write("run/cloud-init/hostler-wait", "")
+				said := m.boot(c.userData)
+				got, err := os.ReadFile(file)
+				if err != nil || string(got) != c.want {
+					t.Errorf("the times are %q, %v, want %q", got, err, c.want)
+				}
+				if !strings.Contains(said, c.says) || c.says == "" && said != "" {
+					t.Errorf("cloud-init said %q, want %q", said, c.says)
+				}
 			}
 		})
 	}

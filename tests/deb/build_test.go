@@ -30,7 +30,7 @@ func TestContents(t *testing.T) {
 		"./usr/bin/hostler\n", "./usr/bin/hostlerd\n",
 		"./usr/lib/systemd/system/hostlerd.service\n", "./usr/lib/systemd/system/hostler-provisioner@.service\n",
 		"./usr/lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
-		"./usr/lib/systemd/system/hostler-cloud-init.service\n", "./usr/share/hostler/cloud-init/hostler_part_handler.py\n",
+		"./usr/lib/systemd/system/hostler-cloud-init.service\n", "./usr/share/hostler/cloud-init/hostler_part_handler.py\n", "./usr/share/hostler/cloud-init/hostler-wait\n",
 		"./usr/share/doc/hostler/examples/cloud-init/packages.yaml\n", "./usr/share/man/man1/hostler-user-data.1.gz\n",
 		"./etc/hostler/hostler.yaml\n", "./etc/hostler/conf.d/\n",
 		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
