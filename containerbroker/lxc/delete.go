@@ -65,8 +65,8 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 }
 
 // dismantle removes the files of an instance from its folder in removed, except
-// the logs. The config and the note go last, so that an interrupted run can be
-// repeated.
+// the logs. The config goes last, so that an interrupted run can be repeated.
+// Without it, another deletion may remove the folder at any time (prune).
 func (d *Driver) dismantle(gone string) error {
 	text, err := readFile(filepath.Join(gone, fileConfig), maxConfig)
 	if errors.Is(err, os.ErrNotExist) {
@@ -98,7 +98,7 @@ func (d *Driver) dismantle(gone string) error {
 			return err
 		}
 	}
-	return syncDir(gone)
+	return nil // a config that comes back with a power cut has the run repeated
 }
 
 // prune removes the folders of the instances that were removed first. The last

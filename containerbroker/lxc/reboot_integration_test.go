@@ -6,11 +6,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
+	"hostler/containerbroker/lxc"
 )
 
 // A guest that reboots loses what was plugged in since its start, because its
@@ -83,4 +85,26 @@ func TestLeftovers(t *testing.T) {
 	}
 	must(t, w.d.SetPower(t.Context(), kept.Name, containerbroker.PowerStart, 0))
 	must(t, os.RemoveAll(w.path+"/copied"))
+}
+
+// Deletions at the same time, of which each removes old logs, do not disturb
+// each other.
+func TestManyDeletions(t *testing.T) {
+	w := newWorld(t)
+	w.d = lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, Removed: 1})
+	var machines []containerbroker.Machine
+	for n := range 24 {
+		m := w.machine(t, "many"+strconv.Itoa(n))
+		must(t, w.d.Create(t.Context(), m, nil))
+		machines = append(machines, m)
+	}
+	errs := make(chan error)
+	for _, m := range machines {
+		go func() { errs <- w.d.Delete(t.Context(), m.Name, m.Stamp) }()
+	}
+	for range machines {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
 }
