@@ -48,6 +48,9 @@ func setting(line string) (key, value string, ok bool) {
 // all returns the values of a key. An empty value clears the values before it.
 func (c config) all(key string) (values []string) {
 	for _, line := range c.lines {
+		if !strings.Contains(line, key) { // most lines of a listing
+			continue
+		}
 		k, v, ok := setting(line)
 		switch {
 		case !ok || k != key:

@@ -39,6 +39,7 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if err := d.sweep(ctx, e); err != nil {
 		return err
 	}
+	d.inits.set(name, initProcess{})
 	d.removeLockFile(name)
 	if err := d.prepare(); err != nil {
 		return err

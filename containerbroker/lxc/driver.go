@@ -8,7 +8,10 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
@@ -76,6 +79,10 @@ type Driver struct {
 
 	flights flight.Group[containerbroker.Report, string]
 
+	inits inits
+	// layout is unified(), which does not change while the agent runs.
+	layout func() bool
+
 	// table returns the kernel's table of unix sockets, dial connects to a
 	// monitor's socket, and rename gives a complete instance its name. Tests
 	// replace them.
@@ -133,5 +140,9 @@ func New(opts Options) *Driver {
 	}
 	d := &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}, dial: dial, rename: renameNew}
 	d.table = d.readSockets
+	d.layout = sync.OnceValue(func() bool {
+		var s unix.Statfs_t
+		return unix.Statfs(opts.Cgroup, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
+	})
 	return d
 }

@@ -3,6 +3,7 @@ package lxc
 import (
 	"context"
 	"slices"
+	"time"
 
 	"hostler/containerbroker"
 	"hostler/internal/oneline"
@@ -72,11 +73,11 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 
 // seen is what a listing with detail adds about a running instance.
 func (d *Driver) seen(ctx context.Context, i *containerbroker.Instance) {
-	pid, err := d.pidOf(ctx, i.Name)
-	if err != nil {
+	init, err := d.initOf(ctx, i.Name)
+	if err != nil || init.ticks == 0 {
 		return // it has just ended, as the next listing will show
 	}
-	i.PID = int64(pid)
-	i.Addresses = d.addresses(pid)
-	i.Started = d.startedAt(pid)
+	i.PID = int64(init.pid)
+	i.Addresses = d.addresses(init.pid)
+	i.Started = time.Now().Add(-ageOf(init.ticks))
 }

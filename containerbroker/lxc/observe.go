@@ -23,11 +23,11 @@ func (d *Driver) observe(ctx context.Context, e entry, i *containerbroker.Instan
 	if len(now.Disks) == 0 {
 		return
 	}
-	pid, err := d.pidOf(ctx, e.name)
+	init, err := d.initOf(ctx, e.name)
 	if err != nil {
 		return // it has just ended, as the next listing will show
 	}
-	mounted, err := d.mountPoints(pid)
+	mounted, err := d.mountPoints(init.pid)
 	if err != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package lxc
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -8,7 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
 )
@@ -85,35 +89,82 @@ func sixIn(table string) (found []netip.Addr) {
 
 // age returns how long a process has run, or 0 if it is gone.
 func (d *Driver) age(pid int) time.Duration {
-	stat, err := os.ReadFile(d.process(pid, "stat"))
-	if err != nil {
+	ticks, there := d.startOf(pid)
+	if !there {
 		return 0
 	}
-	// The second field is the name in brackets, which may hold anything. The
-	// start is the 20th field after it, in hundredths of a second since the
-	// host's start.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 20 {
-		return 0
-	}
-	ticks, err := strconv.ParseInt(fields[19], 10, 64)
-	if err != nil {
-		return 0
-	}
-	text, _ := os.ReadFile(filepath.Join(d.opts.Proc, "uptime"))
-	first, _, _ := strings.Cut(string(text), " ")
-	up, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return 0
-	}
-	return max(time.Duration(up*float64(time.Second))-time.Duration(ticks)*10*time.Millisecond, 0)
+	return ageOf(ticks)
 }
 
-// startedAt returns when a process started.
-func (d *Driver) startedAt(pid int) time.Time {
-	age := d.age(pid)
-	if age == 0 {
-		return time.Time{}
+// startOf returns when a process started, in hundredths of a second since the
+// host's start. there is false if the process is gone.
+func (d *Driver) startOf(pid int) (ticks int64, there bool) {
+	stat, err := os.ReadFile(d.process(pid, "stat"))
+	if err != nil {
+		return 0, false
 	}
-	return time.Now().Add(-age)
+	// The second field is the name in brackets, which may hold anything. The
+	// start is the 20th field after it.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 20 {
+		return 0, false
+	}
+	ticks, err = strconv.ParseInt(fields[19], 10, 64)
+	return ticks, err == nil
+}
+
+// ageOf returns the time since a start. The host's clock of that time goes on
+// while the host sleeps.
+func ageOf(ticks int64) time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	return max(time.Duration(now.Nano())-time.Duration(ticks)*10*time.Millisecond, time.Millisecond)
+}
+
+// inits remembers the inits of instances. The time of its start tells a process
+// from a later process with the same id.
+type inits struct {
+	mu    sync.Mutex
+	known map[string]initProcess
+}
+
+type initProcess struct {
+	pid   int
+	ticks int64
+}
+
+// initOf returns the init of a running instance. It asks the monitor only for an
+// init that it does not know.
+func (d *Driver) initOf(ctx context.Context, name string) (initProcess, error) {
+	d.inits.mu.Lock()
+	known := d.inits.known[name]
+	d.inits.mu.Unlock()
+	if known.pid != 0 {
+		if ticks, there := d.startOf(known.pid); there && ticks == known.ticks {
+			return known, nil
+		}
+	}
+	pid, err := d.pidOf(ctx, name)
+	if err != nil {
+		return initProcess{}, err
+	}
+	found := initProcess{pid: pid}
+	found.ticks, _ = d.startOf(pid)
+	d.inits.set(name, found)
+	return found, nil
+}
+
+// set remembers an init, or forgets it if it is the zero value.
+func (i *inits) set(name string, p initProcess) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.known == nil {
+		i.known = map[string]initProcess{}
+	}
+	i.known[name] = p
+	if p == (initProcess{}) {
+		delete(i.known, name)
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
@@ -41,10 +39,7 @@ var nestingMounts = []string{
 
 // unified reports whether the host has cgroup v2 alone. liblxc 7 refuses the
 // keys of the other layout.
-func (d *Driver) unified() bool {
-	var s unix.Statfs_t
-	return unix.Statfs(d.opts.Cgroup, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
-}
+func (d *Driver) unified() bool { return d.layout() }
 
 // render returns the config of a new instance without its interfaces and
 // disks. It stands on its own, without includes.

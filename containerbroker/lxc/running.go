@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -48,8 +49,8 @@ func listening(table []byte) (map[string]bool, error) {
 		if len(fields) < 7 || !strings.HasSuffix(line, "\n") {
 			return nil, fmt.Errorf("the table of unix sockets is cut off")
 		}
-		var flags uint64
-		if _, err := fmt.Sscanf(fields[3], "%x", &flags); err != nil {
+		flags, err := strconv.ParseUint(fields[3], 16, 64)
+		if err != nil {
 			return nil, fmt.Errorf("the table of unix sockets has a line without flags")
 		}
 		_, name, abstract := strings.Cut(line, " @")
