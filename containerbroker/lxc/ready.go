@@ -28,6 +28,9 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if err != nil {
 		return ready, err
 	}
+	if init, plain := guestprobe.InitOf(d.opts.Proc, int64(pid)); plain && !guestprobe.ExpectsAddress(m) {
+		return d.judge(ctx, m, "init "+init, pid)
+	}
 	report, execErr := d.probe(ctx, m)
 	if ctx.Err() != nil {
 		return ready, fmt.Errorf("%w while waiting for its init, cloud-init or address", ctx.Err())
@@ -46,8 +49,12 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 		comm, _ := readFile(d.process(after, "comm"), 64)
 		report = "init " + string(comm)
 	}
-	ready = guestprobe.Report(report)
-	ready.Addresses = d.addresses(after)
+	return d.judge(ctx, m, report, after)
+}
+
+func (d *Driver) judge(ctx context.Context, m containerbroker.Machine, report string, pid int) (containerbroker.Readiness, error) {
+	ready := guestprobe.Report(report)
+	ready.Addresses = d.addresses(pid)
 	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {
 		return ready, err
 	}

@@ -31,7 +31,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 		return ready, err
 	}
 	d.inits.see(m.Name, before.State.Pid)
-	if init, plain := d.guestsInit(before.State.Pid); plain && !guestprobe.ExpectsAddress(m) {
+	if init, plain := guestprobe.InitOf(d.opts.Proc, before.State.Pid); plain && !guestprobe.ExpectsAddress(m) {
 		return judge("init "+init, m, before.State, d.opts.AddressTimeout)
 	}
 	report, execErr := d.ask(ctx, m)

@@ -1,4 +1,4 @@
-package lxd
+package guestprobe
 
 import (
 	"errors"
@@ -7,21 +7,23 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"hostler/internal/oneline"
 )
 
-// guestsInit looks into a guest from the host, through /proc/PID of the guest's
-// init. It returns the init's name. plain is true if neither systemd nor OpenRC
-// boots the guest, so that there is nothing else to wait for. This saves a
-// command inside the guest, which would cost LXD a process of some 30 MiB. If
-// the agent cannot look into the guest, e.g. because it lacks the rights, plain
-// is false, and the caller must run a command in the guest.
-func (d *Driver) guestsInit(pid int64) (name string, plain bool) {
-	process := filepath.Join(d.opts.Proc, strconv.FormatInt(pid, 10))
+// InitOf looks into a container from the host, through /proc/PID of its init. It
+// returns the init's name. plain is true if neither systemd nor OpenRC boots the
+// guest, so that there is nothing else to wait for. This saves a command inside
+// the guest, which would cost e.g. LXD a process of some 30 MiB. If the agent
+// cannot look into the guest, e.g. because it lacks the rights, plain is false,
+// and the caller must run a command in the guest.
+func InitOf(proc string, pid int64) (name string, plain bool) {
+	process := filepath.Join(proc, strconv.FormatInt(pid, 10))
 	comm, err := os.ReadFile(filepath.Join(process, "comm"))
 	if err != nil {
 		return "", false
 	}
-	name = clean(strings.TrimSuffix(string(comm), "\n"), 64)
+	name = oneline.Clean(strings.TrimSuffix(string(comm), "\n"), 64)
 	if name == "systemd" || strings.HasPrefix(name, "openrc") {
 		return name, false
 	}
