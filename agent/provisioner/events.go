@@ -37,7 +37,7 @@ func (w *Worker) nudge(e containerbroker.Event) {
 		return
 	case e.Instance != "" && w.Now().Sub(w.ended[e.Instance]) <= echo:
 		if lateEvents[e.Action] && len(w.busy) > 0 {
-			w.SignalWithin(gatherReady)
+			w.SignalWithin(gatherSettled)
 		} else {
 			w.SignalWithin(gather)
 		}
@@ -58,14 +58,14 @@ func (w *Worker) nudge(e containerbroker.Event) {
 // operations can wait that long.
 const gather = 200 * time.Millisecond
 
-// gatherReady replaces gather for a machine that became ready. Its status is
-// already written, so a pass has nothing to do for the machine.
-const gatherReady = time.Second
+// gatherSettled replaces gather for a machine that became ready or was removed.
+// The result is already written, so a pass has nothing to do for the machine.
+const gatherSettled = time.Second
 
 // lateEvents are the actions of events that report the success of an operation
 // after the worker has written its result. For example, LXD sends "started"
 // after it has ended the operation.
-var lateEvents = map[string]bool{"created": true, "started": true, "updated": true}
+var lateEvents = map[string]bool{"created": true, "started": true, "updated": true, "deleted": true}
 
 // nudgeAll in the set of nudged machines stands for all machines.
 const nudgeAll = "*"
