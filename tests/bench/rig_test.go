@@ -49,11 +49,16 @@ func (r *rig) client(args ...string) { r.run(r.lxd.Daemon.Client, args...) }
 
 func (r *rig) run(program string, args ...string) {
 	r.b.Helper()
-	daemon := r.lxd.Daemon
-	env := []string{daemon.Variable + "=" + r.dir, strings.TrimSuffix(daemon.Variable, "DIR") + "CONF=" + r.lxd.Dir}
-	if _, err := harness.Try(env, program, args...); err != nil {
+	if err := r.try(program, args...); err != nil {
 		r.b.Fatal(err)
 	}
+}
+
+func (r *rig) try(program string, args ...string) error {
+	daemon := r.lxd.Daemon
+	env := []string{daemon.Variable + "=" + r.dir, strings.TrimSuffix(daemon.Variable, "DIR") + "CONF=" + r.lxd.Dir}
+	_, err := harness.Try(env, program, args...)
+	return err
 }
 
 // apply declares n machines and waits until all are ready: running, with an
