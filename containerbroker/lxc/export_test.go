@@ -49,7 +49,7 @@ var Commands = map[string]int{"stop": cmdStop, "state": cmdState, "init's proces
 func (d *Driver) LoseAnswer(command int, cut bool) (lost func() bool) {
 	var done atomic.Bool
 	d.dial = func(ctx context.Context, socket string) (*net.UnixConn, error) {
-		real, err := dial(ctx, socket)
+		monitor, err := dial(ctx, socket)
 		if err != nil {
 			return nil, err
 		}
@@ -59,13 +59,13 @@ func (d *Driver) LoseAnswer(command int, cut bool) (lost func() bool) {
 		}
 		near, front := unixConn(pair[0]), unixConn(pair[1])
 		var swallow atomic.Bool
-		go relay(front, real, func(request []byte) bool {
+		go relay(front, monitor, func(request []byte) bool {
 			if len(request) >= 4 && int(binary.NativeEndian.Uint32(request)) == command && !done.Swap(true) {
 				swallow.Store(true)
 			}
 			return true
 		})
-		go relay(real, front, func([]byte) bool {
+		go relay(monitor, front, func([]byte) bool {
 			if swallow.Load() && cut {
 				_ = front.Close()
 			}
