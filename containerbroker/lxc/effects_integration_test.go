@@ -80,10 +80,13 @@ func (w *world) says(t *testing.T, name, script, want string) {
 	}
 }
 
+// patience bounds every wait for a condition. A busy machine may take long.
+const patience = 2 * time.Minute
+
 // within tries a check until it holds.
 func within(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}

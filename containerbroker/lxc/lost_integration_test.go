@@ -27,6 +27,15 @@ func monitorOf(t *testing.T, init int64) int {
 	return monitor
 }
 
+// impatient returns a driver that does not wait long for monitors, and for a start
+// as long as start says; 0 means the default.
+func (w *world) impatient(start time.Duration) *lxc.Driver {
+	return lxc.New(lxc.Options{
+		Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache,
+		AnswerTimeout: 300 * time.Millisecond, StartTimeout: start, EndTimeout: time.Second,
+	})
+}
+
 // The monitor carries out a request, and its answer never comes or the connection
 // ends instead. The call may fail; repeated it succeeds. The guest keeps its
 // process, the listing never shows it as stopped, and nothing is left.
@@ -37,9 +46,7 @@ func TestLostAnswers(t *testing.T) {
 			t.Run(command+" "+how, func(t *testing.T) {
 				m := w.machine(t, "lost")
 				plain := w.d
-				w.d = lxc.New(lxc.Options{
-					Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, AnswerTimeout: 300 * time.Millisecond,
-				})
+				w.d = w.impatient(0)
 				t.Cleanup(func() { w.d = plain })
 				lost := 0
 				// The answer to the first request of the command is lost.
@@ -99,10 +106,7 @@ func TestLostAnswers(t *testing.T) {
 // the guest is as it was.
 func TestSuspendedMonitor(t *testing.T) {
 	w := newWorld(t)
-	w.d = lxc.New(lxc.Options{
-		Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache,
-		AnswerTimeout: 300 * time.Millisecond, StartTimeout: 5 * time.Second, EndTimeout: time.Second,
-	})
+	short := w.impatient(0)
 	m, other := w.machine(t, "hangs"), w.machine(t, "well")
 	pid := w.start(t, m)
 	w.start(t, other)
@@ -110,7 +114,7 @@ func TestSuspendedMonitor(t *testing.T) {
 	suspend := func(signal syscall.Signal) { must(t, syscall.Kill(monitor, signal)) }
 	t.Cleanup(func() { _ = syscall.Kill(monitor, syscall.SIGCONT) })
 	power := func(to containerbroker.Power, timeout time.Duration) func(context.Context) error {
-		return func(ctx context.Context) error { return w.d.SetPower(ctx, m.Name, to, timeout) }
+		return func(ctx context.Context) error { return short.SetPower(ctx, m.Name, to, timeout) }
 	}
 	fails := func(name string, call func(context.Context) error) {
 		t.Helper()
@@ -135,14 +139,14 @@ func TestSuspendedMonitor(t *testing.T) {
 	}
 	fails("start", power(containerbroker.PowerStart, 0))
 	fails("update", func(ctx context.Context) error {
-		return w.d.Update(ctx, m, []containerbroker.Change{{Field: containerbroker.FieldCPUs}})
+		return short.Update(ctx, m, []containerbroker.Change{{Field: containerbroker.FieldCPUs}})
 	})
 	fails("exec", func(ctx context.Context) error {
-		_, err := w.d.Exec(ctx, m.Name, containerbroker.ExecRequest{Command: []string{"true"}})
+		_, err := short.Exec(ctx, m.Name, containerbroker.ExecRequest{Command: []string{"true"}})
 		return err
 	})
 	fails("console", func(ctx context.Context) error {
-		return w.d.Console(ctx, m.Name, struct {
+		return short.Console(ctx, m.Name, struct {
 			io.Reader
 			io.Writer
 		}{strings.NewReader(""), io.Discard})
@@ -156,7 +160,7 @@ func TestSuspendedMonitor(t *testing.T) {
 	suspend(syscall.SIGSTOP)
 	fails("graceful stop", power(containerbroker.PowerStop, time.Second))
 	fails("stop", power(containerbroker.PowerStop, 0))
-	fails("delete", func(ctx context.Context) error { return w.d.Delete(ctx, m.Name, m.Stamp) })
+	fails("delete", func(ctx context.Context) error { return short.Delete(ctx, m.Name, m.Stamp) })
 	if all, err := w.d.List(t.Context(), false); err != nil || !slices.ContainsFunc(all, func(i containerbroker.Instance) bool { return i.Name == m.Name }) {
 		t.Errorf("it is gone: %v", err)
 	}
@@ -172,10 +176,7 @@ func TestSuspendedMonitor(t *testing.T) {
 // later start finds the guest running.
 func TestSlowStart(t *testing.T) {
 	w := newWorld(t)
-	w.d = lxc.New(lxc.Options{
-		Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache,
-		AnswerTimeout: 300 * time.Millisecond, StartTimeout: 2 * time.Second, EndTimeout: time.Second,
-	})
+	short := w.impatient(2 * time.Second)
 	m := w.machine(t, "slow")
 	must(t, w.d.Create(t.Context(), m, nil))
 	config, hook, goOn := w.path+"/slow/config", w.path+"/slow/hook", w.path+"/slow/go-on"
@@ -188,9 +189,9 @@ func TestSlowStart(t *testing.T) {
 		name string
 		try  func(context.Context) error
 	}{
-		{"start", func(ctx context.Context) error { return w.d.SetPower(ctx, m.Name, containerbroker.PowerStart, 0) }},
-		{"second start", func(ctx context.Context) error { return w.d.SetPower(ctx, m.Name, containerbroker.PowerStart, 0) }},
-		{"delete", func(ctx context.Context) error { return w.d.Delete(ctx, m.Name, m.Stamp) }},
+		{"start", func(ctx context.Context) error { return short.SetPower(ctx, m.Name, containerbroker.PowerStart, 0) }},
+		{"second start", func(ctx context.Context) error { return short.SetPower(ctx, m.Name, containerbroker.PowerStart, 0) }},
+		{"delete", func(ctx context.Context) error { return short.Delete(ctx, m.Name, m.Stamp) }},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		err := call.try(ctx)

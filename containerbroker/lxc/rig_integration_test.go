@@ -153,7 +153,7 @@ func awaiting(t *testing.T, broker *lxc.Driver, name string) func(action string)
 	must(t, err)
 	return func(action string) {
 		t.Helper()
-		deadline := time.After(30 * time.Second)
+		deadline := time.After(patience)
 		for {
 			select {
 			case e, open := <-events:
