@@ -116,6 +116,16 @@ func (r *rig) left() (all []string) {
 			}
 		}
 	}
+	// A monitor closes its socket shortly before it ends.
+	monitors := r.monitors()
+	for deadline := time.Now().Add(10 * time.Second); len(monitors) > 0 && time.Now().Before(deadline); monitors = r.monitors() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return append(all, monitors...)
+}
+
+// monitors describes the monitors of the instances.
+func (r *rig) monitors() (all []string) {
 	out, _ := exec.Command("pgrep", "-af", r.path).Output()
 	for line := range strings.Lines(string(out)) {
 		if strings.Contains(line, "[lxc monitor]") {
