@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,11 +105,18 @@ func (p memoryPasses) Pass(time.Duration, error) { p.memory.Busy() }
 
 func (memoryPasses) Operation(string, time.Duration, error) {}
 
-// BenchmarkIdleRecords measures a process that keeps a thousand machines on a
-// fake broker, with the store, the provisioner and the release of memory of an
-// agent.
-func BenchmarkIdleRecords(b *testing.B) {
-	const minutes = 2 // the interval of passes over all machines
+// idleProcess is a process that keeps a thousand machines on a fake broker, with
+// the store, the provisioner and the release of memory of an agent.
+type idleProcess struct {
+	b          *testing.B
+	dir        string
+	pid, woken int
+	used       time.Duration
+	stop       func()
+}
+
+func startRecords(b *testing.B) *idleProcess {
+	b.Helper()
 	dir := b.TempDir()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), idleRecords+"="+dir)
@@ -116,20 +124,35 @@ func BenchmarkIdleRecords(b *testing.B) {
 	if err := child.Start(); err != nil {
 		b.Fatal(err)
 	}
-	defer func() {
+	stop := sync.OnceFunc(func() {
 		_ = child.Process.Kill()
 		_ = child.Wait()
-	}()
-	harness.Wait(b, "the machines", 5*time.Minute, func() error {
-		_, err := os.Stat(filepath.Join(dir, "made"))
+	})
+	b.Cleanup(stop)
+	return &idleProcess{b: b, dir: dir, pid: child.Process.Pid, stop: stop}
+}
+
+// made waits until all machines run.
+func (p *idleProcess) made() {
+	p.b.Helper()
+	harness.Wait(p.b, "the machines on a fake broker", 5*time.Minute, func() error {
+		_, err := os.Stat(filepath.Join(p.dir, "made"))
 		return err
 	})
-	time.Sleep(20 * time.Second) // the release of memory
-	used, woken := cpuOf(b, child.Process.Pid), wakeupsOf(b, child.Process.Pid)
-	time.Sleep(minutes * time.Minute)
-	used, woken = cpuOf(b, child.Process.Pid)-used, wakeupsOf(b, child.Process.Pid)-woken
-	memory := memoryOf(b, child.Process.Pid)
-	detail := fmt.Sprintf("in %d minutes with %d wake-ups; anonymous %d MiB, of files %d MiB, highest ever %d MiB",
+}
+
+// begin begins to measure.
+func (p *idleProcess) begin() {
+	p.b.Helper()
+	p.used, p.woken = cpuOf(p.b, p.pid), wakeupsOf(p.b, p.pid)
+}
+
+// end records what was used since begin, some minutes ago.
+func (p *idleProcess) end(minutes float64) {
+	p.b.Helper()
+	used, woken := cpuOf(p.b, p.pid)-p.used, wakeupsOf(p.b, p.pid)-p.woken
+	memory := memoryOf(p.b, p.pid)
+	detail := fmt.Sprintf("in %g minutes with %d wake-ups; anonymous %d MiB, of files %d MiB, highest ever %d MiB",
 		minutes, woken, memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10)
 	bound("resident memory idle with 1,000 records on a fake broker", float64(memory["VmRSS"])/1024, 64, "MiB", detail)
 	bound("CPU time per idle minute with 1,000 records on a fake broker", milliseconds(used)/minutes, 50, "ms", detail)

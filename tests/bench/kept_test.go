@@ -32,8 +32,11 @@ func BenchmarkKept(b *testing.B) {
 	bound(fmt.Sprintf("CPU time of hostlerd for an apply of %d", fleet), used.Seconds(), 0.5, "s", "user and system, with the setup of LXD and the image; the target is a tenth of the time of lxd-benchmark on two processors")
 	b.Run("Unchanged", r.unchanged)
 	b.Run("Death", r.deaths)
+	records := startRecords(b)
 	r.apply(100)
-	b.Run("Idle", r.idle)
+	records.made()
+	b.Run("Idle", func(b *testing.B) { r.idle(b, records) })
+	records.stop()
 	b.Run("Start", r.starts)
 	b.Run("Unit", r.unit)
 	r.proxy.Forget()
@@ -53,9 +56,23 @@ func (r *rig) unchanged(b *testing.B) {
 		lists = append(lists, r.proxy.Count("", "/1.0/instances"))
 	}
 	r.commands()
-	bound("apply of 24 that changes nothing", milliseconds(median(all)), 30, "ms", fmt.Sprintf("median of 10 (%s)", seconds(all)))
+	bound("apply of 24 that changes nothing", milliseconds(median(all)), 30, "ms", fmt.Sprintf("median of 10 (%s); %s", seconds(all), r.listing()))
 	exactly("list requests to LXD for an apply of 24 that changes nothing", lists, 1, "requests",
 		fmt.Sprintf("each %v; the last asked LXD %s", lists, r.requests()))
+}
+
+// listing tells how long LXD takes for the one request of such an apply.
+func (r *rig) listing() string {
+	r.b.Helper()
+	var all []time.Duration
+	for range 10 {
+		all = append(all, took(func() {
+			if err := r.lxd.API(http.MethodGet, "/1.0/instances?recursion=1", nil, nil); err != nil {
+				r.b.Fatal(err)
+			}
+		}))
+	}
+	return fmt.Sprintf("LXD's listing alone takes %.0f ms", milliseconds(median(all)))
 }
 
 // commands measures the commands that people and scripts call most.
@@ -190,13 +207,16 @@ func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
 	return pid
 }
 
-// idle leaves the agent alone.
-func (r *rig) idle(b *testing.B) {
-	const minutes = 3
+// idle leaves the agent, and the process with many records, alone.
+func (r *rig) idle(b *testing.B, records *idleProcess) {
+	const minutes = 2            // the interval of passes over all machines
+	time.Sleep(20 * time.Second) // the release of memory
 	r.proxy.Forget()
+	records.begin()
 	woken := r.wakeups()
 	time.Sleep(minutes * time.Minute)
 	woken = r.wakeups() - woken
+	records.end(minutes)
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
 	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)

@@ -15,20 +15,28 @@ import (
 )
 
 // large names the environment variable with the number of containers of
-// BenchmarkLargeFleet, which `make bench FLEET=500` sets. 500 take longer than
-// all other benchmarks together.
+// BenchmarkLargeFleet and BenchmarkSystemd, which `make bench FLEET=500` sets.
+// 500 take longer than all other benchmarks together.
 const large = "HOSTLER_BENCH_FLEET"
+
+// sizeOf returns the number of containers for a row: the variable's, or usual.
+func sizeOf(b *testing.B, usual int) int {
+	b.Helper()
+	text := os.Getenv(large)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < fleet {
+		b.Fatalf("%s is %q, not a number of at least %d", large, text, fleet)
+	}
+	return n
+}
 
 // BenchmarkLargeFleet makes many containers with hostler and with lxd-benchmark,
 // both through the proxy that counts the requests.
 func BenchmarkLargeFleet(b *testing.B) {
-	n := 100
-	if text := os.Getenv(large); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < fleet {
-			b.Fatalf("%s is %q, not a number of at least %d", large, text, fleet)
-		}
-	}
+	n := sizeOf(b, 100)
 	r := newRig(b, lxdtest.LXD, true)
 	file := r.agent.File("bench", r.declaration(n))
 	apply := func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "20m") }
@@ -55,6 +63,7 @@ func BenchmarkLargeFleet(b *testing.B) {
 		none = append(none, took(apply))
 		lists = append(lists, r.proxy.Count(http.MethodGet, "/1.0/instances"))
 	}
+	listing := r.listing()
 	gone := took(func() { r.agent.Run("delete", "declaration/bench", "--wait", "--timeout", "20m") })
 	r.agent.Stop() // asks LXD nothing meanwhile
 
@@ -69,7 +78,7 @@ func BenchmarkLargeFleet(b *testing.B) {
 	bound(fmt.Sprintf("syncs of the store for an apply of %d", n), float64(syncs), float64(2*n+10), "syncs", "counted by the agent")
 	// The line through the targets of 24 and of 500 machines.
 	target := 30 + float64(n-fleet)*(150-30)/(500-fleet)
-	bound(fmt.Sprintf("apply of %d that changes nothing", n), milliseconds(median(none)), target, "ms", "median of 10: "+seconds(none))
+	bound(fmt.Sprintf("apply of %d that changes nothing", n), milliseconds(median(none)), target, "ms", "median of 10: "+seconds(none)+"; "+listing)
 	exactly(fmt.Sprintf("list requests to LXD for an apply of %d that changes nothing", n), lists, 1, "requests", fmt.Sprintf("each %v", lists))
 	fmt.Printf("        delete of %d took %.1f s\n", n, gone.Seconds())
 }
