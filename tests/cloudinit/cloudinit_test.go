@@ -114,7 +114,7 @@ func (m *machine) write(name, text string) string {
 func (m *machine) boot(userData string) string {
 	m.Helper()
 	seed := m.write("seed", userData)
-	var out string
+	var out strings.Builder
 	frequencies := []string{"once-per-instance", "always"} // as cloud-init's first boot
 	if m.booted {
 		frequencies = frequencies[1:]
@@ -126,9 +126,9 @@ func (m *machine) boot(userData string) string {
 		if err != nil {
 			m.Fatalf("%v\n%s", err, text)
 		}
-		out += text
+		out.WriteString(text)
 	}
-	return out
+	return out.String()
 }
 
 // files returns the texts of conf.d by file name.

@@ -44,7 +44,7 @@ func (a *app) bootWait(ctx context.Context, request, config string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fileError(request, err)
 	}
-	for _, word := range strings.Fields(string(content)) {
+	for word := range strings.FieldsSeq(string(content)) {
 		d, err := spec.ParseDuration(word)
 		if err != nil {
 			return usage("%s: %v", request, err)

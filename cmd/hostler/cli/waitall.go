@@ -71,15 +71,15 @@ func refusedFiles(all []client.RefusedFile) string {
 	if len(all) > 1 {
 		verb = "are"
 	}
-	text := fmt.Sprintf("%s %s not in force", count(len(all), "file"), verb)
+	lines := []string{fmt.Sprintf("%s %s not in force", count(len(all), "file"), verb)}
 	for _, f := range all {
 		reason := f.Reason
 		if !strings.Contains(reason, f.Path) {
 			reason = f.Path + ": " + reason
 		}
-		text += "\n  " + line(reason)
+		lines = append(lines, line(reason))
 	}
-	return text
+	return strings.Join(lines, "\n  ")
 }
 
 // declaredGoals returns the goal that all declared objects are ready. It leaves
