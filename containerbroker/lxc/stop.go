@@ -81,9 +81,7 @@ func (d *Driver) kill(ctx context.Context, name string) error {
 			return err
 		}
 		if s == stateFrozen || s == stateFreezing {
-			if err := d.unfreeze(ctx, name); err != nil {
-				return err
-			}
+			_ = d.unfreeze(ctx, name) // it fails if the guest has just ended
 		}
 		if err := d.awaitEnd(ctx, name, deadline); err != nil {
 			return err
