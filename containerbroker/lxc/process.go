@@ -97,16 +97,17 @@ func (d *Driver) age(pid int) time.Duration {
 }
 
 // startOf returns when a process started, in hundredths of a second since the
-// host's start. there is false if the process is gone.
+// host's start. there is false if the process is gone, or has ended and only
+// waits until its parent reads its exit status.
 func (d *Driver) startOf(pid int) (ticks int64, there bool) {
 	stat, err := os.ReadFile(d.process(pid, "stat"))
 	if err != nil {
 		return 0, false
 	}
-	// The second field is the name in brackets, which may hold anything. The
-	// start is the 20th field after it.
+	// The second field is the name in brackets, which may hold anything. After
+	// it come the state and, as the 20th field, the start.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 20 {
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return 0, false
 	}
 	ticks, err = strconv.ParseInt(fields[19], 10, 64)
