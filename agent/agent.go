@@ -128,7 +128,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 	}
 	// Claim before any file is made, so that an agent whose claim fails leaves
 	// no files behind.
-	if err := h.claimAll(ctx, config.Namespace); err != nil {
+	if err := h.claimAll(ctx, config); err != nil {
 		return nil, errors.Join(err, h.unclaim())
 	}
 	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {

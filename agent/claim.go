@@ -15,10 +15,10 @@ import (
 )
 
 // claimAll claims the namespace on all installed hypervisors.
-func (h *host) claimAll(ctx context.Context, namespace string) error {
+func (h *host) claimAll(ctx context.Context, c spec.Config) error {
 	return afterAnother(ctx, func() error {
 		for _, t := range h.types() {
-			if err := h.claim(t, h.drivers[t].socket(h.paths), namespace); err != nil {
+			if err := h.claim(t, h.drivers[t].socket(h.paths, c.Types), c.Namespace); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,27 +11,34 @@ import (
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/containerbroker/kvm"
+	"hostler/containerbroker/lxc"
 	"hostler/containerbroker/lxd"
 	"hostler/initialisers"
 	kvminit "hostler/initialisers/kvm"
+	lxcinit "hostler/initialisers/lxc"
 	lxdinit "hostler/initialisers/lxd"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/units"
+	"hostler/storage/idmap"
 	"hostler/sysctl"
 )
 
 // constructors holds the functions that create the parts of a container type.
 type constructors struct {
-	// socket returns the hypervisor's socket, or "" if there is none.
-	socket func(p paths.Paths) string
+	// socket returns the hypervisor's socket, or a file in its folder if it has
+	// no daemon. It returns "" if there is none.
+	socket func(p paths.Paths, c spec.TypesConfig) string
 	// driver fails with fault.NotReady until the hypervisor exists.
 	driver      func(h *host) (driver, error)
 	initialiser func(h *host, c spec.Config) initialisers.Initialiser
 	// remote creates the broker for a provisioner in a separate process. That
 	// provisioner leaves images to the agent.
-	remote func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error)
+	remote func(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error)
+	// step is the program of the steps that a provisioner without the rights for
+	// them has another process take. It is nil if the type has none.
+	step func(ctx context.Context, in io.Reader, out io.Writer) error
 	// renewer returns a function that restores removed files of the type in the
 	// runtime directory. It is nil if the type has none.
 	renewer func(p paths.Paths) (renew func() error)
@@ -49,13 +57,22 @@ func drivers() map[spec.ContainerType]constructors {
 		spec.LXD:   lxdDaemon{lxd.LXD, lxdinit.LXD, func(c spec.TypesConfig) spec.LXDConfig { return c.LXD }}.constructors(),
 		spec.Incus: lxdDaemon{lxd.Incus, lxdinit.Incus, func(c spec.TypesConfig) spec.LXDConfig { return c.Incus }}.constructors(),
 		spec.KVM: {
-			socket: kvmSocket, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM,
+			socket: func(p paths.Paths, _ spec.TypesConfig) string { return kvmSocket(p) }, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM,
 			renewer: accelerationRenewer,
 			setup: Worker{
 				Out: "packages, libvirt's storage pool and network, how guests run here",
 				Doc: "Prepares the host for KVM machines when the first is declared, then starts their provisioner.",
 			},
 			provisioner: Worker{In: "libvirt's events", Out: "libvirt domains"},
+		},
+		spec.LXC: {
+			socket: lxcFolder, driver: newLXCDriver, initialiser: newLXCInitialiser, remote: newRemoteLXC, step: lxc.ServeStep,
+			rootDiskNotice: lxcinit.RootDiskNotice,
+			setup: Worker{
+				Out: "packages, LXC's bridge, the pool of root filesystems, ids of guests, kernel limits",
+				Doc: "Prepares the host for LXC machines when the first is declared, removes what a power cut left of unfinished machines (again after a failed operation), then starts their provisioner.",
+			},
+			provisioner: Worker{In: "the containers' monitors and folders", Out: "LXC containers"},
 		},
 	}
 }
@@ -70,9 +87,9 @@ type lxdDaemon struct {
 func (l lxdDaemon) constructors() constructors {
 	name := l.driver.Name
 	return constructors{
-		socket: l.socket, driver: l.newDriver, initialiser: l.newInitialiser,
-		remote: func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error) {
-			return l.at(p, namespace, lxd.Options{Logger: log})
+		socket: func(p paths.Paths, _ spec.TypesConfig) string { return l.socket(p) }, driver: l.newDriver, initialiser: l.newInitialiser,
+		remote: func(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error) {
+			return l.at(p, c.Namespace, lxd.Options{Logger: log})
 		},
 		rootDiskNotice: l.initialiser.RootDiskNotice(),
 		setup: Worker{
@@ -149,8 +166,8 @@ func newKVMDriver(h *host) (driver, error) {
 	return driver{Broker: d, Images: d}, nil
 }
 
-func newRemoteKVM(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error) {
-	return kvmAt(p, namespace, kvm.Options{Logger: log})
+func newRemoteKVM(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error) {
+	return kvmAt(p, c.Namespace, kvm.Options{Logger: log})
 }
 
 // kvmAt returns a driver for the libvirt of this host.
@@ -196,5 +213,79 @@ func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	return kvminit.New(kvminit.Options{
 		Runner: run.Host{}, Trial: h.runner(units.Trial), Packages: h.packages(c), Paths: h.paths,
 		Pool: c.Types.KVM.Pool, Accelerator: c.Types.KVM.Accelerator, Logger: h.logger.With("initialiser", "kvm"),
+	})
+}
+
+// lxcFolder returns a path in the agent's part of liblxc's folder of instances,
+// or "" until that exists.
+func lxcFolder(p paths.Paths, c spec.TypesConfig) string {
+	if _, err := os.Stat(p.Host(c.LXC.Path)); err != nil {
+		return ""
+	}
+	return filepath.Join(p.Host(c.LXC.Path), "instances")
+}
+
+func newLXCDriver(h *host) (driver, error) {
+	o, err := lxcAt(h.paths, h.cfg, h.logger.With("driver", "lxc"))
+	if err != nil {
+		return driver{}, err
+	}
+	o.Images = h.images
+	if !h.limited() {
+		d := lxc.New(o)
+		return driver{Broker: d, Images: d}, nil
+	}
+	d := confinedLXC(o)
+	return driver{Broker: d, Images: d}, nil
+}
+
+func newRemoteLXC(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error) {
+	o, err := lxcAt(p, c, log)
+	if err != nil {
+		return nil, err
+	}
+	return confinedLXC(o), nil
+}
+
+// confinedLXC returns a driver for a process that has only a unit's rights.
+func confinedLXC(o lxc.Options) *lxc.Confined {
+	full := units.New(units.Guests, o.Logger)
+	o.Host, o.Runner = full, full
+	return lxc.NewConfined(o, full, run.Command{Path: paths.Hostlerd, Args: []string{"internal", "step", "lxc"}})
+}
+
+// lxcAt returns the options of a driver for the LXC of this host.
+func lxcAt(p paths.Paths, c spec.Config, log *slog.Logger) (lxc.Options, error) {
+	ids, err := lxcIDs(p)
+	if err == nil {
+		_, err = os.Stat(filepath.Join(p.Host(c.Types.LXC.Path), "."+c.Namespace, "pool"))
+	}
+	if err != nil {
+		return lxc.Options{}, fault.New(fault.NotReady, "LXC is not set up on this host yet: %w", err)
+	}
+	return lxc.Options{
+		Path: p.Host(c.Types.LXC.Path), Namespace: c.Namespace, Bridge: lxcinit.Bridge, MTU: c.Types.LXC.MTU, Removed: c.Types.LXC.KeepRemoved,
+		IDs: ids, Logger: log,
+	}, nil
+}
+
+// lxcIDs returns the ids of LXC's unprivileged guests.
+func lxcIDs(p paths.Paths) (lxc.IDs, error) {
+	ids, err := idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", idmap.Map{})
+	if err == nil && (ids.Users.Count == 0 || ids.Groups.Count == 0) {
+		err = fault.New(fault.NotReady, "root has no range of ids for guests")
+	}
+	return lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}, err
+}
+
+func newLXCInitialiser(h *host, c spec.Config) initialisers.Initialiser {
+	log := h.logger.With("initialiser", "lxc")
+	return lxcinit.New(lxcinit.Options{
+		Runner: run.Host{}, Full: h.runner(units.Guests), Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
+		Path: c.Types.LXC.Path, Namespace: c.Namespace, PoolSize: int64(c.Types.LXC.PoolSize), Notice: h.notice, Logger: log,
+		IDs: func() (user, group uint32, err error) {
+			ids, err := lxcIDs(h.paths)
+			return ids.FirstUser, ids.FirstGroup, err
+		},
 	})
 }

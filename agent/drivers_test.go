@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/internal/paths"
 )
@@ -24,7 +25,7 @@ func TestRemedyNamesTheUnitOfTheInstallation(t *testing.T) {
 		if err := unix.Mknod(filepath.Join(p.Host(folder), "unix.socket"), unix.S_IFSOCK|0o600, 0); err != nil {
 			t.Fatal(err)
 		}
-		broker, err := drivers()["lxd"].remote(p, "hostler", slog.New(slog.DiscardHandler))
+		broker, err := drivers()["lxd"].remote(p, spec.Config{Namespace: "hostler"}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

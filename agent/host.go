@@ -86,7 +86,7 @@ func (h *host) driver(t spec.ContainerType) (driver, error) {
 		return driver{}, fault.New(fault.Invalid, "container type %q is not supported by this agent", t)
 	}
 	if c.socket != nil {
-		if err := h.claim(t, c.socket(h.paths), h.cfg.Namespace); err != nil {
+		if err := h.claim(t, c.socket(h.paths, h.cfg.Types), h.cfg.Namespace); err != nil {
 			return driver{}, err
 		}
 	}

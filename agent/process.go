@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -81,7 +82,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	if err != nil {
 		return err
 	}
-	broker, err := makes(o.Paths, config.Namespace, o.Logger.With("driver", word))
+	broker, err := makes(o.Paths, config, o.Logger.With("driver", word))
 	if err != nil {
 		return err
 	}
@@ -105,6 +106,16 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	sup.Wait()
 	return nil
+}
+
+// RunStep takes one step of a container type: it reads the order from in and
+// writes the answer to out.
+func RunStep(ctx context.Context, name string, in io.Reader, out io.Writer) error {
+	step := drivers()[spec.ContainerType(name)].step
+	if step == nil {
+		return fault.New(fault.Invalid, "cannot take a step of container type %q: it has none", name)
+	}
+	return step(ctx, in, out)
 }
 
 // remoteWorkers returns the names of the workers that can run in a separate

@@ -28,7 +28,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		},
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()),
+		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, Workers: workerUnits(h.types()),
 		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread, Folder: h.declarations,
 	})
 }
@@ -127,20 +127,23 @@ const (
 	readGroup  = "hostler"
 )
 
-// workerUsers maps the user id of each provisioner's unit to the container
-// type. A type without such a user on the host has no unit and is left out.
-func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
-	users := map[uint32]spec.ContainerType{}
+// workerUnits returns the user and group of each provisioner's unit. A type
+// without such a user on the host has no unit and is left out.
+func workerUnits(types []spec.ContainerType) api.Workers {
+	workers := api.Workers{Users: map[uint32]spec.ContainerType{}, Groups: map[uint32]spec.ContainerType{}}
 	for _, t := range types {
 		u, err := user.Lookup("hostler-" + string(t))
 		if err != nil {
 			continue
 		}
 		if uid, err := strconv.ParseUint(u.Uid, 10, 32); err == nil {
-			users[uint32(uid)] = t
+			workers.Users[uint32(uid)] = t
+		}
+		if gid, err := strconv.ParseUint(u.Gid, 10, 32); err == nil && gid != 0 {
+			workers.Groups[uint32(gid)] = t
 		}
 	}
-	return users
+	return workers
 }
 
 // groupID returns a group's id, or 0 (root's) if the group does not exist.

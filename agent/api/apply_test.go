@@ -147,6 +147,7 @@ func TestConflictsAndRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.files(t, map[string]string{"base.yaml": yaml("base1")})
+	unsupport(t)
 	before := b.store.changes()
 	for name, tc := range map[string]struct {
 		req   client.ApplyRequest
@@ -180,7 +181,16 @@ func TestConflictsAndRefusals(t *testing.T) {
 	}
 }
 
+// unsupport makes this agent one that cannot run LXC.
+func unsupport(t *testing.T) {
+	types := spec.ContainerTypes()
+	lxc := &types[slices.IndexFunc(types, func(i spec.TypeInfo) bool { return i.Type == spec.LXC })]
+	lxc.Supported = false
+	t.Cleanup(func() { lxc.Supported = true })
+}
+
 func TestAPlanTellsWhatIsNotSupported(t *testing.T) {
+	unsupport(t)
 	b := newBench(t)
 	c := b.listen(t)
 	p, err := c.Plan(t.Context(), request("all", "version: 1\nnetworks: {lan: {bridge: br-lan, interfaces: [eth1]}}\nmachines:\n  vm: {type: lxc, image: debian/12}\n"))

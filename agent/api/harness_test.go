@@ -30,6 +30,7 @@ const (
 	adminGID  = 61001
 	readerGID = 61002
 	lxdUID    = 61011
+	lxcGID    = 61021
 	kvmUID    = 61012
 	otherUID  = 61013
 )
@@ -76,8 +77,11 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 			}
 			return gid, nil
 		},
-		WorkerUsers: map[uint32]spec.ContainerType{lxdUID: spec.LXD, kvmUID: spec.KVM},
-		Heartbeat:   20 * time.Millisecond,
+		Workers: Workers{
+			Users:  map[uint32]spec.ContainerType{lxdUID: spec.LXD, kvmUID: spec.KVM},
+			Groups: map[uint32]spec.ContainerType{lxcGID: spec.LXC},
+		},
+		Heartbeat: 20 * time.Millisecond,
 	}
 	for _, c := range change {
 		c(&o)
@@ -135,7 +139,7 @@ func (b *bench) ask(p peerCredentials, req *http.Request, contentType string) *h
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	c := callerOf(p, b.o.WorkerUsers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
+	c := callerOf(p, b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
 	// The context ends streams under test.
 	ctx, cancel := context.WithTimeout(withCaller(req.Context(), c), 50*time.Millisecond)
 	defer cancel()

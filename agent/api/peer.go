@@ -126,8 +126,13 @@ type caller struct {
 // Such a group gives no rights.
 type grouper func(name string) (uint32, error)
 
+// Workers are the users and groups of the provisioners' units, with the type of
+// each. A provisioner that runs as root has the group of its type, which it
+// cannot leave; the group limits it to the rights of its type's worker.
+type Workers struct{ Users, Groups map[uint32]spec.ContainerType }
+
 // callerOf returns the peer with its role.
-func callerOf(p peerCredentials, workers map[uint32]spec.ContainerType, adminGroup, readGroup string, gid grouper) caller {
+func callerOf(p peerCredentials, workers Workers, adminGroup, readGroup string, gid grouper) caller {
 	in := func(name string) bool {
 		if name == "" {
 			return false
@@ -135,9 +140,14 @@ func callerOf(p peerCredentials, workers map[uint32]spec.ContainerType, adminGro
 		g, err := gid(name)
 		return err == nil && (p.GID == g || slices.Contains(p.Groups, g))
 	}
-	t, worker := workers[p.UID]
+	t, worker := workers.Users[p.UID]
+	for _, g := range append([]uint32{p.GID}, p.Groups...) {
+		if of, is := workers.Groups[g]; is && p.UID == 0 {
+			t, worker = of, true
+		}
+	}
 	switch {
-	case p.UID == 0:
+	case p.UID == 0 && !worker:
 		return caller{peerCredentials: p, role: roleAdmin}
 	case worker:
 		return caller{peerCredentials: p, role: roleWorker, containerType: t}

@@ -153,11 +153,30 @@ func TestEveryRoleHasThePartThatIsWrittenDown(t *testing.T) {
 
 func TestAGroupThatDoesNotExistGivesNobodyARight(t *testing.T) {
 	none := func(string) (uint32, error) { return 0, fault.New(fault.NotFound, "no such group") }
-	if c := callerOf(peer(1000, 0), nil, "hostler-admin", "hostler", none); c.role != roleStranger {
+	if c := callerOf(peer(1000, 0), Workers{}, "hostler-admin", "hostler", none); c.role != roleStranger {
 		t.Errorf("role %s, want stranger", c.role)
 	}
-	if c := callerOf(peer(1000, adminGID), nil, "", "", func(string) (uint32, error) { return adminGID, nil }); c.role != roleStranger {
+	if c := callerOf(peer(1000, adminGID), Workers{}, "", "", func(string) (uint32, error) { return adminGID, nil }); c.role != roleStranger {
 		t.Errorf("role %s with no group configured, want stranger", c.role)
+	}
+}
+
+// A provisioner that runs as root has the group of its type, by which it has only
+// its worker's rights.
+func TestARootProvisionerHasItsWorkersRights(t *testing.T) {
+	b := newBench(t)
+	b.machine("web", "alive", lxdMachine("web"), running("web"))
+	for _, p := range []peerCredentials{peer(0, 0, 900, lxcGID), peer(0, lxcGID), peer(0, lxcGID, adminGID)} {
+		c := callerOf(p, b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
+		if c.role != roleWorker || c.containerType != spec.LXC {
+			t.Errorf("groups %d %v: %s of %q", p.GID, p.Groups, c.role, c.containerType)
+		}
+		if w := b.as(p, "GET", "/v1/machines", "", ""); w.Code != http.StatusForbidden {
+			t.Errorf("groups %d %v: %d %s", p.GID, p.Groups, w.Code, w.Body)
+		}
+	}
+	if c := callerOf(peer(otherUID, lxcGID), b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup); c.role != roleStranger {
+		t.Errorf("another user with the group is a %s", c.role)
 	}
 }
 

@@ -44,8 +44,8 @@ type Options struct {
 	ReadersSeeConsoles func() bool
 	// LookupGroup returns a group's id. If nil, it reads the system's database.
 	LookupGroup func(name string) (uint32, error)
-	// WorkerUsers maps the user ids of provisioners' units to container types.
-	WorkerUsers map[uint32]spec.ContainerType
+	// Workers are the users and groups of provisioners' units.
+	Workers Workers
 	// Count receives the counts of a type's worker. The server checks the number
 	// of counts, but not the names of actions in them. If Count is nil, the
 	// server drops the counts.
@@ -116,7 +116,7 @@ func NewServer(o Options) (*Server, error) {
 		bodyTime:  bodyTimeout,
 	}
 	s.bound = &boundListener{conns: s.conns, refused: newRefusals(s.log).note, idle: map[share]*list.List{}, caller: func(p peerCredentials) caller {
-		return callerOf(p, o.WorkerUsers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
+		return callerOf(p, o.Workers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
 	}}
 	s.looks = newLooks(s.o)
 	s.stop, s.stopNow = context.WithCancel(context.Background())

@@ -252,8 +252,8 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 	if img, err = c.ImageBuild(ctx, "debian/12", spec.KVM, nil); err != nil || img.Format != "kvm" {
 		t.Errorf("for KVM: %+v, %v", img, err)
 	}
-	_, err = c.ImageBuild(ctx, "debian/12", spec.LXC, nil)
-	faulttest.Want(t, err, fault.Invalid, "neither lxd nor incus nor kvm")
+	_, err = c.ImageBuild(ctx, "debian/12", "lxq", nil)
+	faulttest.Want(t, err, fault.Invalid, "neither lxd nor incus nor kvm nor lxc")
 	_, err = c.ImageBuild(ctx, "bad/1", "", nil)
 	faulttest.Want(t, err, fault.NeedsOperator, "no such release")
 	img, err = c.ImageImport(ctx, "/srv/x.tar.xz", "mine", "abc", nil)

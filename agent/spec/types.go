@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -62,7 +63,7 @@ var containerTypes = []TypeInfo{
 		pool: func(c TypesConfig) string { return c.KVM.Pool },
 	},
 	{
-		Type: LXC, Hypervisor: "LXC", Description: "classic LXC container", ImageForm: "lxd", Container: true,
+		Type: LXC, Hypervisor: "LXC", Description: "classic LXC container", Supported: true, ImageForm: "lxd", Container: true,
 		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxcbr0",
 	},
 }
@@ -72,6 +73,7 @@ type TypesConfig struct {
 	LXD   LXDConfig `json:"lxd"`
 	Incus LXDConfig `json:"incus"`
 	KVM   KVMConfig `json:"kvm"`
+	LXC   LXCConfig `json:"lxc"`
 }
 
 // LXDConfig configures containers of LXD or Incus.
@@ -90,11 +92,25 @@ type KVMConfig struct {
 	Pool        string `json:"pool"`
 }
 
+// LXCConfig configures containers of LXC.
+type LXCConfig struct {
+	// Path is liblxc's folder of instances.
+	Path string `json:"path"`
+	// PoolSize is the size of a new pool of root disks; 0 means half of the free
+	// space, within bounds.
+	PoolSize Size `json:"pool-size"`
+	// MTU is the MTU of NICs that declare none; 0 means the bridge's.
+	MTU int `json:"mtu"`
+	// KeepRemoved is how many removed instances keep their logs.
+	KeepRemoved int `json:"keep-removed"`
+}
+
 func defaultTypes() TypesConfig {
 	containers := LXDConfig{Pool: "default", MTU: 1500, NetworkMethod: "local"}
 	return TypesConfig{
 		LXD: containers, Incus: containers,
 		KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
+		LXC: LXCConfig{Path: "/var/lib/lxc", KeepRemoved: 20},
 	}
 }
 
@@ -103,12 +119,20 @@ var typesSchema = map[string]fieldSchema{
 	"TypesConfig.lxd":          {description: "Containers of LXD."},
 	"TypesConfig.incus":        {description: "Containers of Incus."},
 	"TypesConfig.kvm":          {description: "KVM guests."},
+	"TypesConfig.lxc":          {description: "Containers of classic LXC."},
 	"LXDConfig.pool":           {description: "The type's storage pool for the root disks of new machines; without the key, the pool that the default profile names, or else the profile hostler."},
 	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where the type has none."},
 	"LXDConfig.network-method": {description: "local: machines without declared networks are on the type's own bridge; provider: on bridges made outside hostler.", words: []string{"local", "provider"}},
 	"KVMConfig.accelerator":    {description: "How guests run; auto uses KVM if a test guest ran under it, else emulation.", words: []string{"auto", "kvm", "tcg"}},
 	"KVMConfig.pool":           {description: "libvirt's storage pool for the disks."},
+	"LXCConfig.path":           {description: "liblxc's folder of containers."},
+	"LXCConfig.pool-size":      {description: "Size of the pool that hostler makes for root disks; 0: half of the free space, 10 to 500 GiB."},
+	"LXCConfig.mtu":            {description: "Largest packet, in bytes, of NICs that declare none; 0: the bridge's."},
+	"LXCConfig.keep-removed":   {description: "How many removed machines keep their logs, in a hidden folder below path."},
 }
+
+// lxcPathForm matches paths that are safe in lines of liblxc's configuration.
+var lxcPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$`)
 
 func (c *configChecker) types(t TypesConfig) {
 	for _, of := range []struct {
@@ -121,6 +145,14 @@ func (c *configChecker) types(t TypesConfig) {
 	}
 	c.word("types.kvm.accelerator", t.KVM.Accelerator, "auto", "kvm", "tcg")
 	c.matches("types.kvm.pool", t.KVM.Pool, poolForm, "the name of a storage pool")
+	c.matches("types.lxc.path", t.LXC.Path, lxcPathForm, "an absolute path of plain characters")
+	if t.LXC.PoolSize != 0 && t.LXC.PoolSize < GiB {
+		c.bad("types.lxc.pool-size", "%s is too small; use at least 1GiB, or 0", t.LXC.PoolSize)
+	}
+	if t.LXC.MTU != 0 {
+		c.between("types.lxc.mtu", t.LXC.MTU, minMTU, maxMTU)
+	}
+	c.between("types.lxc.keep-removed", t.LXC.KeepRemoved, 1, 10000)
 }
 
 // UseProvidedNetworks reports whether machines without declared networks use

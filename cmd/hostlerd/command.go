@@ -117,5 +117,13 @@ func internalCommand() *cobra.Command {
 			return units.Inside(cmd.Context(), os.Stdin, cmd.OutOrStdout())
 		},
 	})
+	internal.AddCommand(&cobra.Command{
+		Use:   "step TYPE",
+		Short: "Take the step of a container type that standard input describes, as the transient units of confined workers do",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return agent.RunStep(cmd.Context(), args[0], os.Stdin, cmd.OutOrStdout())
+		},
+	})
 	return internal
 }

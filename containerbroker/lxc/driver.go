@@ -89,6 +89,8 @@ type Driver struct {
 	table  func() ([]byte, error)
 	dial   func(ctx context.Context, socket string) (*net.UnixConn, error)
 	rename func(from, to string) error
+	// mounted returns the mount points of a guest's init.
+	mounted func(ctx context.Context, name string, pid int) (map[string]bool, error)
 }
 
 var (
@@ -139,7 +141,7 @@ func New(opts Options) *Driver {
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}, dial: dial, rename: renameNew}
-	d.table = d.readSockets
+	d.table, d.mounted = d.readSockets, d.mountPoints
 	d.layout = sync.OnceValue(func() bool {
 		var s unix.Statfs_t
 		return unix.Statfs(opts.Cgroup, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC

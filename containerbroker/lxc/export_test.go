@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -104,4 +105,9 @@ func relay(from, to *net.UnixConn, pass func([]byte) bool) {
 			return
 		}
 	}
+}
+
+// ServeLosingStep is ServeStep whose creation does its work and then fails.
+func ServeLosingStep(ctx context.Context, in io.Reader, out io.Writer) error {
+	return serveStep(ctx, in, out, (*Driver).LoseNextCreate)
 }

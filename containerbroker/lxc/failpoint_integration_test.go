@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,14 @@ type child struct {
 }
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(stepEnv); how != "" {
+		serve := map[string]func(context.Context, io.Reader, io.Writer) error{"serve": lxc.ServeStep, "lose": lxc.ServeLosingStep}[how]
+		if err := serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if text := os.Getenv(childEnv); text != "" {
 		var c child
 		err := json.Unmarshal([]byte(text), &c)

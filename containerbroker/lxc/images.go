@@ -124,11 +124,20 @@ func (d *Driver) imageFor(ctx context.Context, m containerbroker.Machine) (strin
 		if _, err := os.Lstat(kind); err == nil {
 			return kind, nil
 		}
+		// A step of another machine may make the same image.
+		unlock, err := lockFolder(ctx, d.own("making"))
+		if err != nil {
+			return "", err
+		}
+		defer unlock()
+		if _, err := os.Lstat(kind); err == nil {
+			return kind, nil
+		}
 		tmp := d.pool(dirImages, "."+m.ImageID+suffixPrivileged+".tmp")
 		if err := removeVolume(tmp); err != nil {
 			return "", err
 		}
-		err := d.cloneVolume(ctx, plain, tmp)
+		err = d.cloneVolume(ctx, plain, tmp)
 		if err == nil {
 			err = d.shift(ctx, tmp, true)
 		}

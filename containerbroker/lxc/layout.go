@@ -55,7 +55,9 @@ const (
 
 // rootOf returns the root filesystem that a create attempt makes. The root
 // filesystems of unprivileged guests are in a folder that only the guests' own
-// root can enter, so that a setuid program of a guest is no user's of the host.
+// root and the host's can enter, so that a setuid program of a guest is no
+// user's of the host. The host's root enters it by its group, and needs no
+// capability for that.
 func (d *Driver) rootOf(token string, privileged bool) string {
 	if privileged {
 		return d.pool(dirPrivileged, token)
@@ -113,7 +115,7 @@ func (d *Driver) prepare() error {
 		{d.own("removed"), 0o700, 0, 0},
 		{d.pool(), 0o711, 0, 0},
 		{d.pool(dirImages), 0o700, uid, gid},
-		{d.pool(dirGuests), 0o700, uid, gid},
+		{d.pool(dirGuests), 0o710, uid, 0},
 		{d.pool(dirPrivileged), 0o710, 0, gid},
 	} {
 		info, err := os.Lstat(f.path)

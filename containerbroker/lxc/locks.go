@@ -57,21 +57,29 @@ func (d *Driver) lock(ctx context.Context, name string) (unlock func(), err erro
 	if err != nil {
 		return nil, err
 	}
+	free, err := lockFolder(ctx, d.instance(name))
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return func() { free(); release() }, nil
+}
+
+// lockFolder waits until no other process holds the lock on a folder.
+func lockFolder(ctx context.Context, path string) (unlock func(), err error) {
 	for {
-		folder, free, err := tryFolder(d.instance(name))
+		folder, free, err := tryFolder(path)
 		if err == nil && free {
 			return func() {
 				if folder != nil {
 					_ = folder.Close()
 				}
-				release()
 			}, nil
 		}
 		if err == nil {
 			err = pause.For(ctx, lockEvery)
 		}
 		if err != nil {
-			release()
 			return nil, err
 		}
 	}

@@ -27,7 +27,7 @@ func (d *Driver) observe(ctx context.Context, e entry, i *containerbroker.Instan
 	if err != nil {
 		return // it has just ended, as the next listing will show
 	}
-	mounted, err := d.mountPoints(init.pid)
+	mounted, err := d.mounted(ctx, e.name, init.pid)
 	if err != nil {
 		return
 	}
@@ -44,7 +44,7 @@ func (g givenDisk) target() string {
 
 // mountPoints returns the mount points of a process's mounts. The fifth column of
 // mountinfo is the mount point, in which blanks are escaped.
-func (d *Driver) mountPoints(pid int) (map[string]bool, error) {
+func (d *Driver) mountPoints(_ context.Context, _ string, pid int) (map[string]bool, error) {
 	text, err := os.ReadFile(d.process(pid, "mountinfo"))
 	if err != nil {
 		return nil, err

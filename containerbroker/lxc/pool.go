@@ -55,5 +55,10 @@ func (d *Driver) onBtrfs() bool {
 	return unix.Statfs(d.pool(), &s) == nil && s.Type == unix.BTRFS_SUPER_MAGIC
 }
 
-// limitsRoots reports whether the pool keeps the limits of root filesystems.
-func (d *Driver) limitsRoots() bool { return d.onBtrfs() }
+// limitsRoots reports whether the pool keeps the limits of root filesystems. A
+// pool of a file does. A folder on the host's own btrfs does not, because its
+// quotas are the administrator's.
+func (d *Driver) limitsRoots() bool {
+	_, err := os.Lstat(d.own("pool.img"))
+	return err == nil && d.onBtrfs()
+}

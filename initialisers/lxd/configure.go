@@ -14,6 +14,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"golang.org/x/sys/unix"
 
+	"hostler/initialisers"
 	"hostler/internal/fault"
 	"hostler/internal/lxd/rest"
 )
@@ -130,11 +131,11 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 // plan returns the planned changes. It reads the host's network only if a
 // bridge must be made.
 func (i *Initialiser) plan(have seen) (steps, error) {
-	todo, err := plan(have, i.wanted(), hostNetwork{})
+	todo, err := plan(have, i.wanted(), initialisers.HostNetwork{})
 	if err != nil || todo.network == "" {
 		return todo, err
 	}
-	host, err := readHostNetwork(i.opts.Paths)
+	host, err := initialisers.ReadHostNetwork(i.opts.Paths)
 	if err != nil {
 		return steps{}, err
 	}

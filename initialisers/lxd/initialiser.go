@@ -16,7 +16,6 @@ import (
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/packaging"
-	"hostler/sysctl"
 )
 
 // The ways in which guests get a network (Options.NetworkMethod).
@@ -35,7 +34,7 @@ type Options struct {
 	Dialect  Dialect
 	Runner   run.Runner
 	Packages packaging.Manager
-	Sysctl   Limits
+	Sysctl   initialisers.Limits
 	Paths    paths.Paths
 	// Dir is the daemon's state folder, as in the variable LXD_DIR. If it is
 	// empty, the initialiser looks for the socket in the usual places.
@@ -58,13 +57,6 @@ type Options struct {
 	Logger *slog.Logger
 	// StartTimeout bounds the wait for a started daemon; 0 means 5 minutes.
 	StartTimeout time.Duration
-}
-
-// Limits is the part of package sysctl that the initialiser uses.
-type Limits interface {
-	Satisfied(settings []sysctl.Setting) (bool, string)
-	Writable(name string) bool
-	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
 }
 
 // Initialiser prepares the host for LXD containers.
@@ -128,7 +120,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	ok, why := i.opts.Sysctl.Satisfied(limits)
+	ok, why := i.opts.Sysctl.Satisfied(initialisers.ContainerLimits)
 	if lacks := steps.String(); lacks != "" {
 		return false, strings.TrimSuffix(i.opts.Dialect.Name+" gets "+lacks+"; "+why, "; ")
 	}
@@ -169,7 +161,7 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	if err := failpoint.Hit(failpoint.InitConfigured); err != nil {
 		return err
 	}
-	return i.raiseLimits(ctx, progress)
+	return initialisers.RaiseLimits(ctx, i.opts.Sysctl, i.opts.Dialect.Type, progress)
 }
 
 // socket returns the path of LXD's socket, or "" if there is none. A daemon

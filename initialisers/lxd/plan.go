@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hostler/initialisers"
 	"hostler/internal/fault"
 )
 
@@ -87,7 +88,7 @@ func (s steps) String() string {
 // root disk and NIC of the default profile. Profile gets the devices that the
 // default profile lacks. If a device is lacking and hostler did not make the
 // existing Profile, plan returns fault.NeedsOperator.
-func plan(have seen, want wanted, host hostNetwork) (steps, error) {
+func plan(have seen, want wanted, host initialisers.HostNetwork) (steps, error) {
 	todo := steps{devices: map[string]deviceConfig{}}
 	pool, err := choosePool(have.pools, want)
 	if err != nil {
@@ -100,14 +101,14 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 		todo.devices["root"] = deviceConfig{"type": "disk", "path": "/", "pool": pool}
 	}
 	if want.networkMethod == NetworkLocal && !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "nic" }) {
-		bridge, exists := chooseBridge(have.networks, host.links, want.dialect.bridge)
+		bridge, exists := chooseBridge(have.networks, host.Links, want.dialect.bridge)
 		if !exists {
 			if have.cluster {
 				return steps{}, fault.New(fault.NeedsOperator, "cannot make bridge %s: this %s is in a cluster; create it by `%s network create` on all members, or set types.%s.network-method to provider",
 					bridge, want.dialect.Name, want.dialect.Command, want.dialect.Type)
 			}
 			todo.network = bridge
-			if todo.subnet, err = freeSubnet(host.used, have.networks, want.dialect); err != nil {
+			if todo.subnet, err = freeSubnet(host.Used, have.networks, want.dialect); err != nil {
 				return steps{}, err
 			}
 		}

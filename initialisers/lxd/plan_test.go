@@ -1,13 +1,13 @@
 package lxd
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"hostler/initialisers"
 	"hostler/internal/fault"
 )
 
@@ -31,7 +31,7 @@ const (
 
 // B9, L12, C21: the table of first configurations.
 func TestPlan(t *testing.T) {
-	host := hostNetwork{links: []string{"lo", "eth0"}, used: []netip.Prefix{netip.MustParsePrefix("10.184.0.0/16")}}
+	host := initialisers.HostNetwork{Links: []string{"lo", "eth0"}, Used: []netip.Prefix{netip.MustParsePrefix("10.184.0.0/16")}}
 	for name, c := range map[string]struct {
 		have seen
 		want wanted
@@ -131,25 +131,9 @@ func TestFreeSubnet(t *testing.T) {
 			t.Errorf("%v: %s, %v; want %s", c.used, got, err, c.want)
 		}
 	}
-	if got, err := freeSubnet(private, nil, LXD); !fault.Is(err, fault.NeedsOperator) {
+	if got, err := freeSubnet([]netip.Prefix{p("10.0.0.0/8"), p("172.16.0.0/12"), p("192.168.0.0/16")}, nil, LXD); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("%s, %v", got, err)
 	}
-}
-
-func TestParseRoutes(t *testing.T) {
-	const table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
-		"eth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n" +
-		"eth0\t0002A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n" +
-		"x\tzz\n"
-	got := fmt.Sprint(parseRoutes(table))
-	if got != "[0.0.0.0/0 192.168.2.0/24]" {
-		t.Errorf("got %s", got)
-	}
-}
-
-func FuzzParseRoutes(f *testing.F) {
-	f.Add("eth0\t0002A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n")
-	f.Fuzz(func(_ *testing.T, table string) { parseRoutes(table) })
 }
 
 func TestPoolSize(t *testing.T) {

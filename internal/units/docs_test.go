@@ -49,8 +49,11 @@ func TestCapabilitiesAreDocumented(t *testing.T) {
 		"hostlerd.service":             bounding(t, "../../debian/hostler.hostlerd.service"),
 		"hostler-provisioner@.service": bounding(t, "../../debian/hostler-provisioner@.service"),
 	}
-	for _, k := range []Kind{Apt, Image, Scan, Users, DNSMasq, DHClient, DHCPCD, Grow, Trial} {
+	for _, k := range []Kind{Apt, Image, Scan, Users, DNSMasq, DHClient, DHCPCD, Grow, Trial, Guests} {
 		var set []string
+		if k.full {
+			set = []string{"all"}
+		}
 		for _, c := range k.capabilities {
 			set = append(set, names[c])
 		}

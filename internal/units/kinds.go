@@ -37,6 +37,10 @@ type Kind struct {
 	// run.
 	daemons bool
 	end     time.Duration
+	// full is true if the unit has all of root's rights. The command starts
+	// programs that must not inherit restrictions. The other fields below have
+	// no effect then.
+	full bool
 	// capabilities are the only capabilities of the unit.
 	capabilities []int
 	// families are the only address families of the unit's sockets.
@@ -146,6 +150,9 @@ var (
 		writes:       none,
 		more:         append([]dbus.Property{property("PrivateNetwork", true)}, kernel...),
 	}
+	// Guests works on containers that run without a daemon. Whatever it starts
+	// inherits its restrictions, so it has none.
+	Guests = Kind{name: "guests", description: "works on containers", daemons: true, full: true}
 )
 
 func none(run.Command) []string { return nil }
@@ -221,7 +228,13 @@ func (k Kind) all(c run.Command) []dbus.Property {
 		dbus.PropDescription(description), dbus.PropType("exec"),
 		property("CollectMode", "inactive-or-failed"),
 		property("KillMode", kill), property("TimeoutStopUSec", micros(end)),
-		property("LimitCORE", uint64(0)), property("OOMPolicy", "continue"),
+		property("OOMPolicy", "continue"),
+	}
+	if k.full {
+		return all
+	}
+	all = append(all,
+		property("LimitCORE", uint64(0)),
 		property("CapabilityBoundingSet", set),
 		property("KeyringMode", "private"),
 		property("LockPersonality", true),
@@ -233,7 +246,7 @@ func (k Kind) all(c run.Command) []dbus.Property {
 		property("SystemCallArchitectures", []string{"native"}),
 		property("SystemCallErrorNumber", int32(unix.EPERM)),
 		property("SystemCallFilter", listed{false, deniedCalls}),
-	}
+	)
 	if k.writes != nil {
 		all = append(all, property("ProtectSystem", "strict"), property("ProtectHome", "read-only"), property("PrivateTmp", true),
 			property("ReadWritePaths", append([]string{}, k.writes(c)...)))

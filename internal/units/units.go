@@ -95,11 +95,36 @@ func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if c.Detach != "" {
 		return r.daemon(ctx, unit, c)
 	}
-	near, far, err := socketPair()
+	near, unit, err := r.open(ctx, unit, c)
 	if err != nil {
-		return run.Result{}, fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
+		return run.Result{}, err
 	}
 	defer func() { _ = near.Close() }()
+	return follow(ctx, near, unit, c)
+}
+
+// Attach runs a program whose streams are files, as run.Host does. The unit gets
+// the files over its socket.
+func (r *Runner) Attach(ctx context.Context, a run.Attached) (int, error) {
+	c := run.Command{Path: a.Path, Args: a.Args, Dir: a.Dir}
+	if err := ctx.Err(); err != nil {
+		return -1, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+	}
+	near, unit, err := r.open(ctx, r.kind.unit(""), c)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = near.Close() }()
+	return attach(ctx, near, unit, a)
+}
+
+// open starts a unit that waits for its command, and returns the agent's end of
+// the connection with it and its name.
+func (r *Runner) open(ctx context.Context, unit string, c run.Command) (*net.UnixConn, string, error) {
+	near, far, err := socketPair()
+	if err != nil {
+		return nil, "", fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
+	}
 	properties := append(r.kind.all(c),
 		dbus.PropExecStart([]string{paths.Hostlerd, "internal", "unit"}, true),
 		property("StandardInputFileDescriptor", godbus.UnixFD(far.Fd())),
@@ -107,9 +132,10 @@ func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	unit, err = r.start(ctx, unit, properties)
 	_ = far.Close()
 	if err != nil {
-		return run.Result{}, fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
+		_ = near.Close()
+		return nil, "", fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
 	}
-	return follow(ctx, near, unit, c)
+	return near, unit, nil
 }
 
 // naming is a lock on the choice of unit names. It holds a value while a unit's

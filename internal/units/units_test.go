@@ -155,6 +155,32 @@ func TestInputIsTheFileItself(t *testing.T) {
 	}
 }
 
+// A program with streams has the files themselves, and its exit code comes back.
+func TestAttachedProgramHasItsStreams(t *testing.T) {
+	r, fake := newRunner(t, Guests)
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	code, err := r.Attach(t.Context(), run.Attached{Path: "/bin/sh", Args: []string{"-c", "readlink /proc/self/fd/0; pwd; exit 7"}, Dir: "/tmp", Stdout: out})
+	out.Close()
+	text, readErr := io.ReadAll(in)
+	if err != nil || readErr != nil || code != 7 || string(text) != "/dev/null\n/tmp\n" {
+		t.Errorf("%d, %q, %v, %v", code, text, err, readErr)
+	}
+	for _, p := range fake.seen {
+		if p.Name == "NoNewPrivileges" || p.Name == "CapabilityBoundingSet" || p.Name == "SystemCallFilter" {
+			t.Errorf("the unit hands %s on to guests", p.Name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Attach(ctx, run.Attached{Path: "/bin/sleep", Args: []string{"60"}}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCausesOfErrors(t *testing.T) {
 	r, _ := newRunner(t, Image)
 	if _, err := r.Run(t.Context(), run.Command{Path: "/nonexistent"}); !errors.Is(err, os.ErrNotExist) {

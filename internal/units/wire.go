@@ -2,6 +2,7 @@ package units
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -36,6 +37,9 @@ type order struct {
 	Lines, Status, Start bool
 	// File is true if the input is the file that came with the message.
 	File bool
+	// Attached is true if the three files that came with the message are the
+	// command's streams. The other fields below Dir then have no effect.
+	Attached bool
 }
 
 // report is a message of the unit. The last report has an End.
@@ -94,9 +98,19 @@ func follow(ctx context.Context, socket *net.UnixConn, unit string, c run.Comman
 			return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
 		}
 	}
-	if err := send(socket, o, file); err != nil {
+	var files []*os.File
+	if file != nil {
+		files = []*os.File{file}
+	}
+	if err := send(socket, o, files); err != nil {
 		return run.Result{}, unanswered(unit, c, err)
 	}
+	return await(ctx, socket, unit, c)
+}
+
+// await passes the unit's reports to the command's callbacks until the command
+// has ended.
+func await(ctx context.Context, socket *net.UnixConn, unit string, c run.Command) (run.Result, error) {
 	// After the order, any message to the unit means that the context has ended.
 	stop := context.AfterFunc(ctx, func() { _, _ = socket.Write([]byte("{}\n")) })
 	defer stop()
@@ -116,6 +130,26 @@ func follow(ctx context.Context, socket *net.UnixConn, unit string, c run.Comman
 			return r.End.result(ctx, c)
 		}
 	}
+}
+
+// attach sends a program with its streams to its unit, and returns the program's
+// exit code.
+func attach(ctx context.Context, socket *net.UnixConn, unit string, a run.Attached) (int, error) {
+	c := run.Command{Path: a.Path}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return -1, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+	}
+	defer func() { _ = null.Close() }()
+	streams := []*os.File{cmp.Or(a.Stdin, null), cmp.Or(a.Stdout, null), cmp.Or(a.Stderr, null)}
+	if err := send(socket, order{Path: a.Path, Args: a.Args, Dir: a.Dir, Attached: true}, streams); err != nil {
+		return -1, unanswered(unit, c, err)
+	}
+	result, err := await(ctx, socket, unit, c)
+	if err != nil {
+		return -1, err
+	}
+	return result.ExitCode, nil
 }
 
 func (e *end) result(ctx context.Context, c run.Command) (run.Result, error) {
@@ -154,12 +188,12 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	o, input, err := receive(conn)
+	o, files, err := receive(conn)
 	if err != nil {
 		return fmt.Errorf("cannot get a command from the agent: %w", err)
 	}
 	c := run.Command{
-		Path: o.Path, Args: o.Args, Env: o.Env, Dir: o.Dir, Stdin: input, Limit: o.Limit, Timeout: o.Timeout, Grace: o.Grace,
+		Path: o.Path, Args: o.Args, Env: o.Env, Dir: o.Dir, Stdin: o.input(files), Limit: o.Limit, Timeout: o.Timeout, Grace: o.Grace,
 		NoKill: o.NoKill, Users: o.Users, Unprivileged: o.Unprivileged,
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -187,7 +221,14 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	if o.Start {
 		c.OnStart = func(pid int) { tell(report{Kind: started, PID: pid}) }
 	}
-	result, err := run.Host{}.Run(ctx, c)
+	var result run.Result
+	if o.Attached {
+		result.ExitCode, err = run.Host{}.Attach(ctx, run.Attached{
+			Path: o.Path, Args: o.Args, Dir: o.Dir, Stdin: files[0], Stdout: files[1], Stderr: files[2],
+		})
+	} else {
+		result, err = run.Host{}.Run(ctx, c)
+	}
 	e := &end{Stdout: result.Stdout, Stderr: result.Stderr, ExitCode: result.ExitCode}
 	if err != nil && !errors.As(err, &e.Exit) {
 		e.Problem = err.Error()
@@ -205,15 +246,26 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 const most = 16 << 20
 
 // send writes the length of an order and then the order. The message with the
-// length also passes the file of the order's input, if any.
-func send(socket *net.UnixConn, o order, file *os.File) error {
+// length also passes the order's files, if any.
+func send(socket *net.UnixConn, o order, files []*os.File) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
 	var rights []byte
-	if file != nil {
-		rights = unix.UnixRights(int(file.Fd()))
+	var fds []int
+	for _, f := range files {
+		// Fd would make the file block for everyone who has it.
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
 	}
 	if _, _, err := socket.WriteMsgUnix(binary.BigEndian.AppendUint32(nil, uint32(len(data))), rights, nil); err != nil {
 		return err
@@ -222,9 +274,9 @@ func send(socket *net.UnixConn, o order, file *os.File) error {
 	return err
 }
 
-// receive reads an order.
-func receive(socket *net.UnixConn) (o order, input io.Reader, err error) {
-	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4))
+// receive reads an order with its files.
+func receive(socket *net.UnixConn) (o order, files []*os.File, err error) {
+	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(3*4))
 	n, size, _, _, err := socket.ReadMsgUnix(head, rights)
 	if err != nil {
 		return o, nil, err
@@ -240,16 +292,34 @@ func receive(socket *net.UnixConn) (o order, input io.Reader, err error) {
 	if err := json.Unmarshal(data, &o); err != nil {
 		return o, nil, err
 	}
-	if !o.File {
-		return o, bytes.NewReader(o.Input), nil
+	want := 0
+	switch {
+	case o.Attached:
+		want = 3
+	case o.File:
+		want = 1
+	default:
+		return o, nil, nil
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:size])
 	if err != nil || len(messages) != 1 {
 		return o, nil, errors.New("it sent no file")
 	}
-	files, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(files) != 1 {
-		return o, nil, errors.New("it sent no file")
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != want {
+		return o, nil, fmt.Errorf("it sent %d files instead of %d", len(fds), want)
 	}
-	return o, os.NewFile(uintptr(files[0]), "input"), nil
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+		files = append(files, os.NewFile(uintptr(fd), "stream"))
+	}
+	return o, files, nil
+}
+
+// input returns the input of the order's command.
+func (o order) input(files []*os.File) io.Reader {
+	if o.File {
+		return files[0]
+	}
+	return bytes.NewReader(o.Input)
 }

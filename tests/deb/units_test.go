@@ -18,16 +18,25 @@ import (
 // root service.
 func TestUnitExposure(t *testing.T) {
 	for _, unit := range []struct {
-		file, name, threshold string // threshold in tenths
+		file, dropIn, name, threshold string // threshold in tenths
 	}{
-		{"debian/hostler.hostlerd.service", "hostlerd.service", "50"},
-		{"debian/hostler-provisioner@.service", "hostler-provisioner@lxd.service", "10"},
-		{"debian/hostler-provisioner@.service", "hostler-provisioner@incus.service", "10"},
-		{"debian/hostler-provisioner@.service", "hostler-provisioner@kvm.service", "10"},
+		{"debian/hostler.hostlerd.service", "", "hostlerd.service", "50"},
+		{"debian/hostler-provisioner@.service", "", "hostler-provisioner@lxd.service", "10"},
+		{"debian/hostler-provisioner@.service", "", "hostler-provisioner@incus.service", "10"},
+		{"debian/hostler-provisioner@.service", "", "hostler-provisioner@kvm.service", "10"},
+		{"debian/hostler-provisioner@.service", "debian/provisioner-lxc.conf", "hostler-provisioner@lxc.service", "15"},
 	} {
 		b, err := os.ReadFile(filepath.Join(harness.Root(t), unit.file))
 		if err != nil {
 			t.Fatal(err)
+		}
+		// Later lines of the drop-in override the unit's.
+		if unit.dropIn != "" {
+			more, err := os.ReadFile(filepath.Join(harness.Root(t), unit.dropIn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = append(append(b, '\n'), more...)
 		}
 		file := filepath.Join(t.TempDir(), unit.name)
 		if err := os.WriteFile(file, b, 0o644); err != nil {

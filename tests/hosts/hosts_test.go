@@ -41,6 +41,7 @@ func TestHost(t *testing.T) {
 		{"quickstart", (*site).quickstart, true},
 		{"lxd", (*site).lxd, false},
 		{"incus", (*site).incus, true},
+		{"lxc", (*site).lxc, true},
 		{"kvm", (*site).kvm, true},
 		{"network", (*site).network, false},
 		{"storage", (*site).storage, false},
@@ -194,6 +195,28 @@ func (s *site) incus() {
 		}
 		s.refused(reason)
 	}
+}
+
+// lxc: the provisioner has only its worker's rights, and a machine outlives it.
+func (s *site) lxc() {
+	if reason := s.first("bare", "lxc", s.container, "5m"); reason != "" {
+		s.Errorf("lxc: %s", reason)
+		return
+	}
+	if got := s.host.Sh("hostler exec bare -- hostname"); strings.TrimSpace(got) != "bare" {
+		s.Errorf("the machine is called %q", got)
+	}
+	s.host.Sh("lxc-info -n bare -s | grep RUNNING")
+	const status = "/proc/$(systemctl show -p MainPID --value hostler-provisioner@lxc)/status"
+	s.host.Sh("grep -P '^CapBnd:\t0+$' " + status + " && grep -P '^NoNewPrivs:\t1$' " + status)
+	pid := s.host.Sh("lxc-info -n bare -p -H")
+	s.host.Sh("grep -P '^NoNewPrivs:\t0$' /proc/" + strings.TrimSpace(pid) + "/status")
+	s.host.Sh("systemctl restart hostlerd hostler-provisioner@lxc && hostler status >/dev/null")
+	if got := s.host.Sh("lxc-info -n bare -p -H"); got != pid {
+		s.Errorf("its init was %s and is %s", pid, got)
+	}
+	s.host.Sh("sed -i 's/type: lxc/type: lxc, memory: 256MiB/' /root/bare.yaml && hostler apply -f /root/bare.yaml --wait --timeout 3m")
+	s.host.Sh("hostler delete -f /root/bare.yaml --wait --timeout 3m && ! lxc-info -n bare")
 }
 
 func (s *site) kvm() {

@@ -1,0 +1,134 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/internal/paths"
+	"hostler/sysctl"
+)
+
+type noPackages struct{}
+
+func (noPackages) Missing([]string) ([]string, error)                      { return nil, nil }
+func (noPackages) Unavailable(context.Context, []string) ([]string, error) { return nil, nil }
+func (noPackages) Unfinished() bool                                        { return false }
+func (noPackages) Install(context.Context, []string, func(string)) error {
+	return errors.New("no mirror")
+}
+func (noPackages) FetchLists(context.Context, func(string)) error                    { return nil }
+func (noPackages) Satisfied([]sysctl.Setting) (bool, string)                         { return true, "" }
+func (noPackages) Writable(string) bool                                              { return true }
+func (noPackages) Apply(context.Context, string, []sysctl.Setting) ([]string, error) { return nil, nil }
+
+// on returns the initialiser of a host made of files, by name.
+func on(t *testing.T, files map[string]string) (*Initialiser, string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := New(Options{
+		Packages: noPackages{}, Sysctl: noPackages{}, Paths: paths.New(root, "", "", ""), Path: "/var/lib/lxc", Namespace: "hostler",
+		IDs: func() (uint32, uint32, error) { return 100000, 100000, nil }, Logger: slog.New(slog.DiscardHandler),
+	})
+	return i, root
+}
+
+// A row of root begins behind all other ranges, and is added only once.
+func TestRootGetsIDs(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "root:100000:65536\n",
+		"me:100000:65536":               "me:100000:65536\nroot:165536:65536\n",
+		"me:900000:100\nroot:100000:10": "me:900000:100\nroot:100000:10\nroot:900100:65536\n",
+		"x:zz:1\n":                      "x:zz:1\nroot:100000:65536\n",
+	} {
+		got, usable := withRow(text)
+		if usable || got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+		if again, usable := withRow(got); !usable || again != got {
+			t.Errorf("%q becomes %q", got, again)
+		}
+	}
+}
+
+// The bridge's configuration is written where no person wrote it.
+func TestNetworkIsConfiguredOnlyWhereNobodyDid(t *testing.T) {
+	const route = "Iface\tDestination\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		write bool
+	}{
+		"absent":        {map[string]string{}, true},
+		"the package's": {map[string]string{networkFile: "USE_LXC_BRIDGE=\"true\"\n\n# Honor\n"}, true},
+		"a person's":    {map[string]string{networkFile: "USE_LXC_BRIDGE=\"true\"\nLXC_ADDR=\"10.9.9.1\"\n"}, false},
+		"switched off":  {map[string]string{networkFile: "USE_LXC_BRIDGE=\"false\"\n"}, false},
+		"bridge there":  {map[string]string{"/sys/class/net/" + Bridge + "/mtu": "1500"}, false},
+	} {
+		c.files["/proc/net/route"] = route
+		i, root := on(t, c.files)
+		for range 2 {
+			if err := i.writeNetwork(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, _ := os.ReadFile(filepath.Join(root, networkFile))
+		if got := strings.HasPrefix(string(data), networkMark); got != c.write {
+			t.Errorf("%s: the file is %q", name, data)
+		}
+		if c.write && (!strings.Contains(string(data), ",infinite\"\n") || !strings.Contains(string(data), "LXC_BRIDGE=\""+Bridge+"\"")) {
+			t.Errorf("%s: the file is %q", name, data)
+		}
+	}
+}
+
+// Each lack of the host is named with its remedy; looking changes nothing.
+func TestLacksAreNamed(t *testing.T) {
+	i, root := on(t, map[string]string{
+		"/proc/sys/user/max_user_namespaces": "0\n", "/proc/self/ns/user": "", "/sys/fs/cgroup/cgroup.controllers": "cpu io\n",
+		"/proc/self/uid_map": "0 1000000 65536\n", "/sys/module/apparmor/parameters/enabled": "Y\n", "/sys/kernel/security/apparmor/profiles": "other (enforce)\n",
+		"/etc/os-release": "ID=debian\nVERSION_ID=12\n",
+	})
+	ok, why := i.Supported(t.Context())
+	for _, words := range []string{"user.max_user_namespaces", "no cgroup controller memory", "larger range of ids", profileFile + " is missing"} {
+		if ok || !strings.Contains(why, words) {
+			t.Errorf("supported %v, %q lacks %q", ok, why, words)
+		}
+	}
+	ok, why = i.Satisfied(t.Context())
+	for _, words := range []string{"LXC is not there", "the bridge lxcbr0", "AppArmor profile lxc-hostler", "a pool of root filesystems"} {
+		if ok || !strings.Contains(why, words) {
+			t.Errorf("satisfied %v, %q lacks %q", ok, why, words)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "/var/lib/lxc")); err == nil {
+		t.Error("looking made a folder")
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": true, "0 0 4294967295": true, "0 1000000 65536": false, "0 1 10\n100000 5 65536\n": true, "100001 5 65536": false, "x": false,
+	} {
+		if covers(text, 100000) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+func TestPoolSize(t *testing.T) {
+	for free, want := range map[uint64]uint64{0: 1 * gib, 5 * gib: 3 * gib, 12 * gib: 10 * gib, 100 * gib: 50 * gib, 4000 * gib: 500 * gib} {
+		if got := poolSize(free); got != want {
+			t.Errorf("%d GiB free: %d GiB", free/gib, got/gib)
+		}
+	}
+}
