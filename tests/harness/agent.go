@@ -89,6 +89,13 @@ func (a *Agent) With(t testing.TB) *Agent {
 // Configure writes hostler.yaml.
 func (a *Agent) Configure(yaml string) {
 	a.t.Helper()
+	// Agents that run at the same time must not manage the same folder of LXC.
+	lxc := "types: {lxc: {path: " + filepath.Join(a.Dir, "lxc") + "}"
+	if strings.Contains(yaml, "types: {") {
+		yaml = strings.Replace(yaml, "types: {", lxc+", ", 1)
+	} else {
+		yaml += lxc + "}\n"
+	}
 	if err := os.WriteFile(filepath.Join(a.Dir, "hostler.yaml"), []byte(yaml), 0o600); err != nil {
 		a.t.Fatal(err)
 	}
