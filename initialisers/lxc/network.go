@@ -109,8 +109,12 @@ func (i *Initialiser) startNetwork(ctx context.Context, progress func(string)) e
 	if i.hasBridge() {
 		return nil
 	}
+	text, err := os.ReadFile(i.opts.Paths.Host(networkFile))
+	if err == nil && !strings.HasPrefix(string(text), networkMark) && !pristine(string(text)) {
+		return fault.New(fault.NeedsOperator, "cannot start LXC's bridge: %s is an administrator's and %s is not there; let it make %s, and run systemctl restart %s", networkFile, Bridge, Bridge, networkUnit)
+	}
 	progress("starting the bridge " + Bridge)
-	err := i.tryNetwork(ctx)
+	err = i.tryNetwork(ctx)
 	if err == nil && !i.hasBridge() {
 		err = fmt.Errorf("%s is not there", Bridge)
 	}

@@ -87,11 +87,12 @@ func (i *Initialiser) makePool(ctx context.Context, progress func(string)) error
 	}
 	progress("preparing LXC's pool of root filesystems")
 	err := os.MkdirAll(i.own(), 0o711)
-	if err == nil && !i.hasPool() && !i.hasPoolFile() {
+	made := err == nil && !i.hasPool() && !i.hasPoolFile()
+	if made {
 		err = i.makePoolFile(ctx)
 	}
 	if err == nil {
-		err = i.mountPool(ctx)
+		err = i.mountPool(ctx, made)
 	}
 	if err != nil {
 		return fault.Explain(err, "cannot prepare LXC's pool of root filesystems")
@@ -126,8 +127,10 @@ func (i *Initialiser) makePoolFile(ctx context.Context) error {
 	return os.Rename(tmp, i.own("pool.img"))
 }
 
-// mountPool mounts the pool's file, now and at each start of the host.
-func (i *Initialiser) mountPool(ctx context.Context) error {
+// mountPool mounts the pool's file, now and at each start of the host. Only a file
+// that was made just now is given up for a plain folder: another holds the root
+// filesystems of machines.
+func (i *Initialiser) mountPool(ctx context.Context, made bool) error {
 	if err := os.Mkdir(i.own("pool"), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -135,7 +138,7 @@ func (i *Initialiser) mountPool(ctx context.Context) error {
 		_, err := i.opts.Runner.Run(ctx, run.Command{
 			Path: paths.Mount, Args: []string{"-t", "btrfs", "-o", "loop", i.own("pool.img"), i.own("pool")}, Timeout: time.Minute,
 		})
-		if err != nil && i.cannotMount() {
+		if err != nil && made && ctx.Err() == nil && i.cannotMount() {
 			i.log.Warn("This host can mount no btrfs from a file; root filesystems are plain folders.", "error", err)
 			return os.Remove(i.own("pool.img"))
 		}
