@@ -124,11 +124,3 @@ func TestCovers(t *testing.T) {
 		}
 	}
 }
-
-func TestPoolSize(t *testing.T) {
-	for free, want := range map[uint64]uint64{0: 1 * gib, 5 * gib: 3 * gib, 12 * gib: 10 * gib, 100 * gib: 50 * gib, 4000 * gib: 500 * gib} {
-		if got := poolSize(free); got != want {
-			t.Errorf("%d GiB free: %d GiB", free/gib, got/gib)
-		}
-	}
-}

@@ -12,30 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/initialisers"
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
-
-// The bounds of a new pool's size. The pool's file is sparse, so its size is a
-// limit for all containers together and not the space that it takes at once.
-const (
-	gib         = 1 << 30
-	poolLeast   = 10 * gib
-	poolMost    = 500 * gib
-	poolReserve = 2 * gib // the part of a small disk that stays free for the host
-)
-
-// poolSize returns the size, in bytes, of a new pool on a disk with free bytes
-// of free space. It is half of free, within the bounds and in whole GiB.
-func poolSize(free uint64) uint64 {
-	size := min(max(free/2, poolLeast), poolMost)
-	if free < size+poolReserve {
-		size = max(free, poolReserve+gib) - poolReserve
-	}
-	return size / gib * gib
-}
 
 // own returns a path in the agent's folder among the instances.
 func (i *Initialiser) own(parts ...string) string {
@@ -110,7 +92,7 @@ func (i *Initialiser) makePoolFile(ctx context.Context) error {
 		if err := unix.Statfs(i.own(), &fs); err != nil {
 			return err
 		}
-		size = poolSize(fs.Bavail * uint64(fs.Bsize))
+		size = initialisers.PoolSize(fs.Bavail * uint64(fs.Bsize))
 	}
 	tmp := i.own("pool.img.tmp")
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)

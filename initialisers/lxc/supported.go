@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 
 // spaceLeast is the least free disk space, in bytes. It is enough for a small
 // container and its image.
-const spaceLeast = 2 * gib
+const spaceLeast = 2 << 30
 
 // Supported implements initialisers.Initialiser.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
@@ -77,15 +78,7 @@ func (i *Initialiser) read(path string) string {
 func (i *Initialiser) controllersLacking() (lacks []string) {
 	unified := strings.Fields(i.read("/sys/fs/cgroup/cgroup.controllers"))
 	for _, name := range []string{"cpu", "memory"} {
-		_, err := os.Stat(i.opts.Paths.Host("/sys/fs/cgroup/" + name))
-		if err == nil {
-			continue
-		}
-		has := false
-		for _, other := range unified {
-			has = has || other == name
-		}
-		if !has {
+		if _, err := os.Stat(i.opts.Paths.Host("/sys/fs/cgroup/" + name)); err != nil && !slices.Contains(unified, name) {
 			lacks = append(lacks, name)
 		}
 	}

@@ -151,13 +151,13 @@ func (i *Initialiser) createPool(server *rest.Client, dir string, drivers []stri
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("cannot create storage pool %s: %s: %w", name, dir, err)
 	}
-	size := poolSize(fs.Bavail * uint64(fs.Bsize))
+	size := initialisers.PoolSize(fs.Bavail * uint64(fs.Bsize))
 	reason := i.opts.Dialect.Name + " finds no btrfs tools on this host"
 	if slices.Contains(drivers, "btrfs") {
-		progress(fmt.Sprintf("creating storage pool %s (btrfs, up to %d GiB)", name, size/gib))
+		progress(fmt.Sprintf("creating storage pool %s (btrfs, up to %d GiB)", name, size/initialisers.GiB))
 		err := server.Send(http.MethodPost, "/1.0/storage-pools", api.StoragePoolsPost{
 			Name: name, Driver: "btrfs", StoragePoolPut: api.StoragePoolPut{
-				Description: poolDescription, Config: map[string]string{"size": strconv.FormatUint(size/gib, 10) + "GiB"},
+				Description: poolDescription, Config: map[string]string{"size": strconv.FormatUint(size/initialisers.GiB, 10) + "GiB"},
 			},
 		}, "")
 		if err == nil || exists(server, "/1.0/storage-pools/", name) {

@@ -225,22 +225,3 @@ func hasDevice(devices map[string]deviceConfig, is func(deviceConfig) bool) bool
 	}
 	return false
 }
-
-// The bounds of a new pool's size. The pool's file is sparse, so its size is a
-// limit for all containers together and not the space that it takes at once.
-const (
-	gib         = 1 << 30
-	poolLeast   = 10 * gib
-	poolMost    = 500 * gib
-	poolReserve = 2 * gib // the part of a small disk that stays free for the host
-)
-
-// poolSize returns the size, in bytes, of a new pool on a disk with free bytes
-// of free space. It is half of free, within the bounds and in whole GiB.
-func poolSize(free uint64) uint64 {
-	size := min(max(free/2, poolLeast), poolMost)
-	if free < size+poolReserve {
-		size = max(free, poolReserve+gib) - poolReserve
-	}
-	return size / gib * gib
-}

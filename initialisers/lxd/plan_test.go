@@ -136,18 +136,8 @@ func TestFreeSubnet(t *testing.T) {
 	}
 }
 
-func TestPoolSize(t *testing.T) {
-	for free, want := range map[uint64]uint64{
-		2000 * gib: 500, 100 * gib: 50, 16 * gib: 10, 12 * gib: 10, 11 * gib: 9, 5 * gib: 3, gib: 1,
-	} {
-		if got := poolSize(free); got != want*gib {
-			t.Errorf("%d GiB free: %d GiB, want %d", free/gib, got/gib, want)
-		}
-	}
-}
-
 func TestProblemsNameTheirRemedies(t *testing.T) {
-	good := probed{architecture: "amd64", userNS: true, maxUserNS: "1000", mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", dir: "/var/lib", free: 10 * gib}
+	good := probed{architecture: "amd64", userNS: true, maxUserNS: "1000", mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", dir: "/var/lib", free: 10 * initialisers.GiB}
 	if got := good.problems("LXD"); len(got) != 0 {
 		t.Errorf("a good host: %q", got)
 	}

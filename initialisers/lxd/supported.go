@@ -16,7 +16,7 @@ import (
 
 // spaceLeast is the least free disk space, in bytes. It is enough for LXD, a
 // small container and its image.
-const spaceLeast = 2 * gib
+const spaceLeast = 2 << 30
 
 // architectures are the architectures, in Go's terms, for which Debian builds
 // LXD.
