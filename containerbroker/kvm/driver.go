@@ -5,6 +5,7 @@
 package kvm
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"time"
@@ -110,26 +111,16 @@ var (
 // New returns a driver. It opens no connection; each call connects as needed,
 // so libvirt may restart at any time.
 func New(opts Options) *Driver {
-	duration := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	text := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	duration(&opts.RequestTimeout, 30*time.Second)
-	duration(&opts.StartTimeout, 2*time.Minute)
-	duration(&opts.AgentTimeout, 10*time.Minute)
-	duration(&opts.SeenTimeout, 90*time.Second)
-	duration(&opts.AddressTimeout, time.Minute)
-	duration(&opts.UnplugTimeout, 20*time.Second)
-	text(&opts.Pool, "default")
-	text(&opts.Network, "default")
-	text(&opts.RuntimeDir, "/run/libvirt/qemu")
-	text(&opts.Proc, "/proc")
+	opts.RequestTimeout = cmp.Or(opts.RequestTimeout, 30*time.Second)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, 2*time.Minute)
+	opts.AgentTimeout = cmp.Or(opts.AgentTimeout, 10*time.Minute)
+	opts.SeenTimeout = cmp.Or(opts.SeenTimeout, 90*time.Second)
+	opts.AddressTimeout = cmp.Or(opts.AddressTimeout, time.Minute)
+	opts.UnplugTimeout = cmp.Or(opts.UnplugTimeout, 20*time.Second)
+	opts.Pool = cmp.Or(opts.Pool, "default")
+	opts.Network = cmp.Or(opts.Network, "default")
+	opts.RuntimeDir = cmp.Or(opts.RuntimeDir, "/run/libvirt/qemu")
+	opts.Proc = cmp.Or(opts.Proc, "/proc")
 	log := opts.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -5,6 +5,7 @@
 package lxc
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -106,30 +107,18 @@ var (
 
 // New returns a driver. It does not access the host.
 func New(opts Options) *Driver {
-	text := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	duration := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	text(&opts.Path, "/var/lib/lxc")
-	text(&opts.Bridge, "lxcbr0")
-	text(&opts.Proc, "/proc")
-	text(&opts.Cgroup, "/sys/fs/cgroup")
-	text(&opts.Sys, "/sys")
-	text(&opts.Run, "/run")
-	duration(&opts.AnswerTimeout, time.Second)
-	duration(&opts.StartTimeout, time.Minute)
-	duration(&opts.EndTimeout, 30*time.Second)
-	duration(&opts.StableTime, 250*time.Millisecond)
-	duration(&opts.AddressTimeout, 30*time.Second)
-	if opts.Removed <= 0 {
-		opts.Removed = 20
-	}
+	opts.Path = cmp.Or(opts.Path, "/var/lib/lxc")
+	opts.Bridge = cmp.Or(opts.Bridge, "lxcbr0")
+	opts.Proc = cmp.Or(opts.Proc, "/proc")
+	opts.Cgroup = cmp.Or(opts.Cgroup, "/sys/fs/cgroup")
+	opts.Sys = cmp.Or(opts.Sys, "/sys")
+	opts.Run = cmp.Or(opts.Run, "/run")
+	opts.AnswerTimeout = cmp.Or(opts.AnswerTimeout, time.Second)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, time.Minute)
+	opts.EndTimeout = cmp.Or(opts.EndTimeout, 30*time.Second)
+	opts.StableTime = cmp.Or(opts.StableTime, 250*time.Millisecond)
+	opts.AddressTimeout = cmp.Or(opts.AddressTimeout, 30*time.Second)
+	opts.Removed = cmp.Or(opts.Removed, 20)
 	if opts.Host == nil {
 		opts.Host = run.Host{}
 	}

@@ -5,6 +5,7 @@
 package lxd
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -100,25 +101,18 @@ var (
 // New returns a driver. It opens no connection; every operation connects as
 // needed, so LXD may restart at any time.
 func New(opts Options) *Driver {
-	byDefault := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	byDefault(&opts.RequestTimeout, 30*time.Second)
-	byDefault(&opts.OperationTimeout, 10*time.Minute)
-	byDefault(&opts.ProfileTime, 5*time.Second)
-	byDefault(&opts.EventTimeout, 6300*time.Millisecond)
-	byDefault(&opts.ListTimeout, 1200*time.Millisecond)
-	byDefault(&opts.RetryDelay, 2*time.Second)
-	byDefault(&opts.StableTime, 250*time.Millisecond)
-	byDefault(&opts.AddressTimeout, 30*time.Second)
+	opts.RequestTimeout = cmp.Or(opts.RequestTimeout, 30*time.Second)
+	opts.OperationTimeout = cmp.Or(opts.OperationTimeout, 10*time.Minute)
+	opts.ProfileTime = cmp.Or(opts.ProfileTime, 5*time.Second)
+	opts.EventTimeout = cmp.Or(opts.EventTimeout, 6300*time.Millisecond)
+	opts.ListTimeout = cmp.Or(opts.ListTimeout, 1200*time.Millisecond)
+	opts.RetryDelay = cmp.Or(opts.RetryDelay, 2*time.Second)
+	opts.StableTime = cmp.Or(opts.StableTime, 250*time.Millisecond)
+	opts.AddressTimeout = cmp.Or(opts.AddressTimeout, 30*time.Second)
 	if opts.Dialect.Name == "" {
 		opts.Dialect = LXD
 	}
-	if opts.Proc == "" {
-		opts.Proc = "/proc"
-	}
+	opts.Proc = cmp.Or(opts.Proc, "/proc")
 	log := opts.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
