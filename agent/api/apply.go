@@ -119,9 +119,6 @@ func (s *Server) declare(ctx context.Context, docs []declare.Document, req clien
 		p = client.Plan{Steps: a.Steps, Removed: orEmpty(a.Removed), Gone: a.Gone, Awaited: w.Awaited(docs)}
 		p.Objects, p.Machines = declare.Objects(docs)
 		p.Machines = orEmpty(p.Machines)
-		for _, u := range a.Unsupported {
-			p.Unsupported = append(p.Unsupported, u.String())
-		}
 		if f, ok := s.o.Service.Planner.(warner); ok {
 			p.Warnings = f.Warnings(look, w.Planned(), warned(callerFrom(ctx), docs))
 		}

@@ -147,7 +147,6 @@ func TestConflictsAndRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.files(t, map[string]string{"base.yaml": yaml("base1")})
-	unsupport(t)
 	before := b.store.changes()
 	for name, tc := range map[string]struct {
 		req   client.ApplyRequest
@@ -163,7 +162,6 @@ func TestConflictsAndRefusals(t *testing.T) {
 		"two bad documents":          {client.ApplyRequest{Documents: []client.Document{{Name: "x", Content: "{"}, {Name: "y", Content: "["}}}, fault.Invalid, []string{"x:", "y:"}},
 		"no document":                {client.ApplyRequest{Documents: []client.Document{}}, fault.Invalid, nil},
 		"a bad impact":               {client.ApplyRequest{Documents: []client.Document{{Name: "web", Content: yaml("one")}}, Allow: []string{"explode"}}, fault.Invalid, []string{"explode", "restart, recreate, destroy"}},
-		"not supported":              {request("vm", "version: 1\nmachines: {vm: {type: lxc, image: debian/12}}\n"), fault.Invalid, []string{"machine/vm", "not yet supported"}},
 	} {
 		_, err := c.Apply(t.Context(), tc.req)
 		if fault.KindOf(err) != tc.kind {
@@ -178,29 +176,6 @@ func TestConflictsAndRefusals(t *testing.T) {
 	}
 	if b.store.changes() != before {
 		t.Error("a refused apply has written")
-	}
-}
-
-// unsupport makes this agent one that cannot run LXC.
-func unsupport(t *testing.T) {
-	types := spec.ContainerTypes()
-	lxc := &types[slices.IndexFunc(types, func(i spec.TypeInfo) bool { return i.Type == spec.LXC })]
-	lxc.Supported = false
-	t.Cleanup(func() { lxc.Supported = true })
-}
-
-func TestAPlanTellsWhatIsNotSupported(t *testing.T) {
-	unsupport(t)
-	b := newBench(t)
-	c := b.listen(t)
-	p, err := c.Plan(t.Context(), request("all", "version: 1\nnetworks: {lan: {bridge: br-lan, interfaces: [eth1]}}\nmachines:\n  vm: {type: lxc, image: debian/12}\n"))
-	if err != nil || len(p.Unsupported) != 1 || len(p.Steps) != 1 {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	for _, s := range p.Steps {
-		if !strings.Contains(s.Held, "not yet supported") {
-			t.Errorf("step %+v is not held", s)
-		}
 	}
 }
 

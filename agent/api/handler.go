@@ -57,7 +57,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	a := humago.New(g, s.humaConfig())
 	schemas := a.OpenAPI().Components.Schemas
 	limitTypes(schemas, reflect.TypeFor[client.AdoptRequest](), spec.TypeNames())
-	limitTypes(schemas, reflect.TypeFor[client.ImageBuildRequest](), spec.SupportedTypeNames())
+	limitTypes(schemas, reflect.TypeFor[client.ImageBuildRequest](), spec.TypeNames())
 	for _, rt := range table {
 		op := huma.Operation{
 			Method: rt.method, Path: rt.path, Summary: rt.summary,

@@ -72,8 +72,8 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 			return client.Image{}, fault.New(fault.Invalid, "cannot build an image: a reference is needed")
 		case req.Type == "":
 			req.Type = spec.ContainerTypes()[0].Type
-		case !slices.Contains(spec.SupportedTypeNames(), string(req.Type)):
-			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither %s", fault.Clip(string(req.Type), 32), strings.Join(spec.SupportedTypeNames(), " nor "))
+		case !slices.Contains(spec.TypeNames(), string(req.Type)):
+			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither %s", fault.Clip(string(req.Type), 32), strings.Join(spec.TypeNames(), " nor "))
 		}
 		return s.o.Service.Builder.Build(ctx, req.Type, req.Reference, report)
 	})

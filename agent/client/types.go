@@ -70,9 +70,6 @@ type Plan struct {
 	// Gone are the declarations that were applied from files which are no longer
 	// in the request's folder.
 	Gone []string `json:"gone,omitempty"`
-	// Unsupported has a sentence for each declared feature that this agent does
-	// not implement yet; apply then refuses the documents.
-	Unsupported []string `json:"unsupported,omitempty"`
 	// Warnings are texts of the form KIND/NAME: TEXT. They predict failures after
 	// the documents are accepted, and demands beyond the host's resources.
 	Warnings []string `json:"warnings,omitempty"`

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
 	"hostler/internal/fault"
 	"hostler/internal/plan"
@@ -33,8 +32,6 @@ type Applied struct {
 	Gone []string
 	// Removed lists the objects to remove.
 	Removed []string
-	// Unsupported lists the declared features that the agent does not implement.
-	Unsupported []spec.Unsupported
 }
 
 // CheckAllow returns an error for an impact that a user cannot allow.
@@ -49,9 +46,6 @@ func CheckAllow(impacts []string) error {
 
 // Apply puts documents in force, updates the records and plans the change.
 func (w *State) Apply(q Request, host Host) (a Applied, err error) {
-	if err := checkSupported(q.Documents); err != nil && !q.DryRun {
-		return a, err
-	}
 	if a, err = w.put(q); err != nil {
 		return a, err
 	}
@@ -69,9 +63,7 @@ func (w *State) Apply(q Request, host Host) (a Applied, err error) {
 			return a, err
 		}
 	}
-	steps = append(withRemoved(steps, a.Removed), w.heldRemovals(q.Documents, a.Gone, q.Unread)...)
-	a.Unsupported = unsupportedIn(q.Documents)
-	a.Steps = holdUnsupported(steps, a.Unsupported)
+	a.Steps = append(withRemoved(steps, a.Removed), w.heldRemovals(q.Documents, a.Gone, q.Unread)...)
 	return a, nil
 }
 

@@ -1,7 +1,6 @@
 package declare
 
 import (
-	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -123,11 +122,10 @@ func (w *State) takeOver(docs []Document, left []string, host Host, refused map[
 	}
 }
 
-// inTheWay adds documents to refused if they conflict with existing objects or
-// have unsupported features.
+// inTheWay adds documents to refused if they conflict with existing objects.
 func (w *State) inTheWay(docs []Document, refused map[string]error) {
 	for _, doc := range docs {
-		if err := cmp.Or(checkSupported([]Document{doc}), w.checkFixed(doc)); err != nil {
+		if err := w.checkFixed(doc); err != nil {
 			refused[doc.Name] = err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 	"hostler/internal/plan"
 )
 
@@ -111,45 +110,6 @@ func withRemoved(steps []plan.Step, removed []string) []plan.Step {
 		}
 	}
 	return steps
-}
-
-// holdUnsupported marks as held the first step of each object with an
-// unsupported feature. If such an object has no step, it gets one.
-func holdUnsupported(steps []plan.Step, unsupported []spec.Unsupported) []plan.Step {
-	planned := byObject(steps)
-	for _, u := range unsupported {
-		i, known := planned[u.Object]
-		if !known {
-			i = len(steps)
-			planned[u.Object] = i
-			steps = append(steps, plan.Step{Object: u.Object, Action: "none", Impact: "none", Detail: u.Feature})
-		}
-		steps[i].Held = u.Feature
-	}
-	return steps
-}
-
-// unsupportedIn lists the features of the documents that the agent does not
-// support.
-func unsupportedIn(docs []Document) (all []spec.Unsupported) {
-	for _, d := range docs {
-		all = append(all, spec.UnsupportedIn(d.Declaration)...)
-	}
-	return all
-}
-
-// checkSupported refuses documents with features that the agent does not
-// support.
-func checkSupported(docs []Document) error {
-	unsupported := unsupportedIn(docs)
-	if len(unsupported) == 0 {
-		return nil
-	}
-	texts := make([]string, len(unsupported))
-	for i, u := range unsupported {
-		texts[i] = u.String()
-	}
-	return fault.New(fault.Invalid, "cannot apply %s: %s", Names(docs), fault.List(texts, "; "))
 }
 
 // Objects lists the declared objects of the documents except machines, and the

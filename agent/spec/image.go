@@ -47,7 +47,7 @@ func (c *checker) image(at string, m Machine) {
 		} else if known && m.Type != of.Type {
 			c.bad(at, "an image of %s's own cannot be used by a machine of type %s; use an image like debian/12", of.Hypervisor, m.Type)
 		}
-	case named && of.Supported && ref == UnknownImage(of.Type):
+	case named && ref == UnknownImage(of.Type):
 		if m.Type != of.Type {
 			c.bad(at, "%s is the disk of a %s machine that was taken over; use an image like debian/12", quote(ref), of.Hypervisor)
 		}

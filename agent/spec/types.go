@@ -24,8 +24,6 @@ type TypeInfo struct {
 	// Hypervisor is the hypervisor's name in messages. Description describes the
 	// type in the schema.
 	Hypervisor, Description string
-	// Supported is true if this agent can run machines of the type.
-	Supported bool
 	// ImageForm is the format of the type's image files; see package images.
 	ImageForm string
 	// OwnImages is true if machines may use an image of the hypervisor's own
@@ -48,22 +46,22 @@ type TypeInfo struct {
 // show them.
 var containerTypes = []TypeInfo{
 	{
-		Type: LXD, Hypervisor: "LXD", Description: "LXD container", Supported: true, ImageForm: "lxd", OwnImages: true, Container: true,
+		Type: LXD, Hypervisor: "LXD", Description: "LXD container", ImageForm: "lxd", OwnImages: true, Container: true,
 		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxdbr0",
 		pool: func(c TypesConfig) string { return c.LXD.Pool },
 	},
 	{
-		Type: Incus, Hypervisor: "Incus", Description: "Incus container", Supported: true, ImageForm: "lxd", OwnImages: true, Container: true,
+		Type: Incus, Hypervisor: "Incus", Description: "Incus container", ImageForm: "lxd", OwnImages: true, Container: true,
 		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "incusbr0",
 		pool: func(c TypesConfig) string { return c.Incus.Pool },
 	},
 	{ // A KVM guest boots its own kernel, which needs more memory (behaviour K1).
-		Type: KVM, Hypervisor: "KVM", Description: "virtual machine", Supported: true, ImageForm: "disk",
+		Type: KVM, Hypervisor: "KVM", Description: "virtual machine", ImageForm: "disk",
 		MinMemory: 512 * MiB, MinRootDisk: 2 * GiB, LocalBridge: "virbr0",
 		pool: func(c TypesConfig) string { return c.KVM.Pool },
 	},
 	{
-		Type: LXC, Hypervisor: "LXC", Description: "classic LXC container", Supported: true, ImageForm: "lxd", Container: true,
+		Type: LXC, Hypervisor: "LXC", Description: "classic LXC container", ImageForm: "lxd", Container: true,
 		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxcbr0",
 	},
 }
@@ -175,11 +173,6 @@ func (t ContainerType) Info() (TypeInfo, bool) {
 // TypeNames returns the names of all types.
 func TypeNames() []string {
 	return typeNames(func(TypeInfo) bool { return true })
-}
-
-// SupportedTypeNames returns the names of the types that this agent can run.
-func SupportedTypeNames() []string {
-	return typeNames(func(i TypeInfo) bool { return i.Supported })
 }
 
 func typeNames(fits func(TypeInfo) bool) []string {

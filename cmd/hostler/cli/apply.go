@@ -106,7 +106,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	if err := a.showPlan(p, true); err != nil {
 		return err
 	}
-	if len(changes(p)) > 0 || len(p.Unsupported) > 0 {
+	if len(changes(p)) > 0 {
 		return silent(exitChanges)
 	}
 	return nil
@@ -127,12 +127,7 @@ func (a *app) showPlan(p client.Plan, head bool) error {
 	for _, w := range p.Warnings {
 		fmt.Fprintln(a.env.Stdout, a.colours().yellow("warning: "+line(w)))
 	}
-	if head {
-		for _, u := range p.Unsupported {
-			fmt.Fprintln(a.env.Stdout, a.colours().red("! not supported: "+line(u)))
-		}
-	}
-	if len(changes(p)) == 0 && len(p.Unsupported) == 0 {
+	if len(changes(p)) == 0 {
 		a.note("no changes")
 	}
 	return nil
@@ -161,22 +156,10 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 			return err
 		}
 	}
-	if len(p.Unsupported) > 0 {
-		return unsupported(p)
-	}
 	if f.dryRun {
 		return nil
 	}
 	return a.follow(ctx, agent, req, p, f)
-}
-
-func unsupported(p client.Plan) error {
-	var b strings.Builder
-	b.WriteString("nothing was applied: this agent cannot yet carry out")
-	for _, u := range p.Unsupported {
-		b.WriteString("\n  " + u)
-	}
-	return fail(exitError, "%s", b.String()).hint("take it out of the declaration and apply again")
 }
 
 // follow waits if --wait is set. It returns a failure if steps are held.

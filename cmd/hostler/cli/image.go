@@ -123,7 +123,7 @@ func (a *app) imageImport() *cobra.Command {
 }
 
 // buildTypes are the container types for which the agent can build images.
-var buildTypes = spec.SupportedTypeNames()
+var buildTypes = spec.TypeNames()
 
 func (a *app) imageBuild() *cobra.Command {
 	var form string

@@ -78,17 +78,16 @@ var standIns = map[string]func() *standIn{
 	"reader": func() *standIn {
 		return &standIn{err: fault.New(fault.Forbidden, "you may not do this")}
 	},
-	"hostile":     hostileHost,
-	"planned":     plannedHost,
-	"held":        heldHost,
-	"unsupported": unsupportedHost,
-	"starting":    startingHost,
-	"failing":     failingHost,
-	"stuck":       stuckHost,
-	"leaving":     leavingHost,
-	"late":        lateHost,
-	"toolless":    toollessHost,
-	"misspelt":    misspeltHost,
+	"hostile":  hostileHost,
+	"planned":  plannedHost,
+	"held":     heldHost,
+	"starting": startingHost,
+	"failing":  failingHost,
+	"stuck":    stuckHost,
+	"leaving":  leavingHost,
+	"late":     lateHost,
+	"toolless": toollessHost,
+	"misspelt": misspeltHost,
 	"guarded": func() *standIn {
 		return &standIn{guarded: "network/lan", status: client.Status{
 			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
@@ -210,10 +209,6 @@ func heldHost() *standIn {
 		},
 		Machines: []string{"db", "web", "www"},
 	}}
-}
-
-func unsupportedHost() *standIn {
-	return &standIn{plan: client.Plan{Unsupported: []string{"network/lan: not yet supported by this agent", "machine/vm: type kvm is not yet supported by this agent"}}}
 }
 
 func startingHost() *standIn {
