@@ -314,7 +314,7 @@ func TestBadDownloads(t *testing.T) {
 			m.files["/x"], m.fault = data, c.fault
 			cache, dir := m.cache(t, func(o *Options) {
 				if name == "stall" {
-					o.Downloads.Stall = 100 * time.Millisecond
+					o.Downloads.Stall = 500 * time.Millisecond // a TLS handshake on a busy machine counts too
 				}
 			})
 			_, err := cache.Ensure(t.Context(), m.URL+"/x?token=secret#sha256="+sum, FormatLXD, nil)
