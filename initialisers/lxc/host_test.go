@@ -1,0 +1,98 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/internal/fault"
+	"hostler/internal/run"
+)
+
+// commands is a Runner that notes what it runs. It fails for the programs of
+// fail, by name, and otherwise calls effect, which may be nil.
+type commands struct {
+	ran    []string
+	fail   string
+	effect func(run.Command) run.Result
+}
+
+func (c *commands) Run(_ context.Context, cmd run.Command) (run.Result, error) {
+	c.ran = append(c.ran, strings.Join(append([]string{cmd.Name()}, cmd.Args...), " "))
+	if c.fail == cmd.Name() {
+		return run.Result{ExitCode: 1}, &run.ExitError{Name: cmd.Name(), Code: 1}
+	}
+	if c.effect != nil {
+		return c.effect(cmd), nil
+	}
+	return run.Result{}, nil
+}
+
+// A failed mount gives up only a pool's file that was made just now, and only on
+// a host that can mount none.
+func TestFailedMountKeepsPool(t *testing.T) {
+	const capable, incapable = "nodev\ttmpfs\n\tbtrfs\n", "nodev\ttmpfs\n"
+	for name, c := range map[string]struct {
+		there       bool
+		filesystems string
+		kept        bool
+	}{
+		"of earlier, no btrfs": {true, incapable, true},
+		"of earlier":           {true, capable, true},
+		"new, no btrfs":        {false, incapable, false},
+		"new":                  {false, capable, true},
+	} {
+		files := map[string]string{"/proc/filesystems": c.filesystems, "/dev/loop-control": "", "/var/lib/lxc/.hostler/lock": ""}
+		if c.there {
+			files["/var/lib/lxc/.hostler/pool.img"] = "the root filesystems of machines"
+		}
+		i, _ := on(t, files)
+		i.opts.Runner, i.opts.PoolSize = &commands{fail: "mount"}, (1 << 30)
+		err := i.makePool(t.Context(), func(string) {})
+		if kept := i.hasPoolFile(); kept != c.kept || (err != nil) != c.kept {
+			t.Errorf("%s: kept %v, error %v", name, kept, err)
+		}
+		if c.there {
+			if data, err := os.ReadFile(i.own("pool.img")); err != nil || string(data) != "the root filesystems of machines" {
+				t.Errorf("%s: the file is %q, %v", name, data, err)
+			}
+		}
+	}
+}
+
+// A missing bridge is started only if its configuration is the package's or
+// hostler's. Another configuration is the administrator's to start.
+func TestBridgeOfAdministratorIsLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		start bool
+	}{
+		"the package's":      {"USE_LXC_BRIDGE=\"true\"\n\n# Honor\n", true},
+		"hostler's":          {networkText("10.0.3.1/24"), true},
+		"an administrator's": {"USE_LXC_BRIDGE=\"true\"\nLXC_BRIDGE=\"br9\"\n", false},
+		"switched off":       {"USE_LXC_BRIDGE=\"false\"\n", false},
+	} {
+		i, root := on(t, map[string]string{networkFile: c.text, "/run/systemd/system/x": ""})
+		bridge := filepath.Join(root, "/sys/class/net", Bridge)
+		host := &commands{effect: func(run.Command) run.Result {
+			if err := os.MkdirAll(bridge, 0o755); err != nil {
+				t.Error(err)
+			}
+			return run.Result{}
+		}}
+		i.opts.Runner, i.opts.Full = host, host
+		err := i.startNetwork(t.Context(), func(string) {})
+		if c.start && (err != nil || strings.Join(host.ran, ", ") != "systemctl restart "+networkUnit) {
+			t.Errorf("%s: %v, ran %q", name, err, host.ran)
+		}
+		if !c.start && (!fault.Is(err, fault.NeedsOperator) || len(host.ran) > 0) {
+			t.Errorf("%s: %v, ran %q", name, err, host.ran)
+		}
+		if _, err := os.Lstat(filepath.Join(root, networkDropIn)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a drop-in was written: %v", name, err)
+		}
+	}
+}
