@@ -63,6 +63,48 @@ func TestFailedMountKeepsPool(t *testing.T) {
 	}
 }
 
+// Steps that did not come to pass for a mounted pool are repeated; after the last
+// of them, the pool lacks nothing.
+func TestInterruptedPoolIsCompleted(t *testing.T) {
+	const unit = "pool.mount"
+	for name, c := range map[string]struct {
+		file     string
+		programs []string
+	}{
+		"systemd":    {"/run/systemd/system/x", []string{"btrfs", "systemd-escape", "systemctl"}},
+		"no systemd": {"/run/x", []string{"btrfs"}},
+	} {
+		i, root := on(t, map[string]string{
+			c.file: "", "/etc/systemd/system/other.mount": "", "/var/lib/lxc/.hostler/pool.img": "", "/var/lib/lxc/.hostler/pool/x": "",
+		})
+		i.mounted = func() bool { return true }
+		wanted := filepath.Join(root, wantedUnits)
+		host := &commands{effect: func(cmd run.Command) run.Result {
+			if cmd.Args[0] == "enable" {
+				if err := errors.Join(os.MkdirAll(wanted, 0o755), os.Symlink("../"+unit, filepath.Join(wanted, unit))); err != nil {
+					t.Error(err)
+				}
+			}
+			return run.Result{Stdout: []byte(unit + "\n")}
+		}}
+		i.opts.Runner = host
+		for _, host.fail = range c.programs {
+			if err := i.makePool(t.Context(), func(string) {}); err == nil || i.poolLacks() == "" {
+				t.Errorf("%s: without %s: %v, lacks %q", name, host.fail, err, i.poolLacks())
+			}
+		}
+		host.fail, host.ran = "", nil
+		for range 2 {
+			if err := i.makePool(t.Context(), func(string) {}); err != nil || i.poolLacks() != "" {
+				t.Errorf("%s: %v, lacks %q", name, err, i.poolLacks())
+			}
+		}
+		if ran := strings.Join(host.ran, "\n"); strings.Count(ran, "btrfs quota enable") != 1 || strings.Count(ran, "systemctl") != len(c.programs)-1 {
+			t.Errorf("%s: ran %q", name, host.ran)
+		}
+	}
+}
+
 // A missing bridge is started only if its configuration is the package's or
 // hostler's. Another configuration is the administrator's to start.
 func TestBridgeOfAdministratorIsLeftAlone(t *testing.T) {

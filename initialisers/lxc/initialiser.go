@@ -47,6 +47,8 @@ type Options struct {
 type Initialiser struct {
 	opts Options
 	log  *slog.Logger
+	// mounted is poolMounted. Tests replace it.
+	mounted func() bool
 }
 
 var _ initialisers.Initialiser = (*Initialiser)(nil)
@@ -56,7 +58,9 @@ func New(opts Options) *Initialiser {
 	if opts.Notice == nil {
 		opts.Notice = func(string, string) {}
 	}
-	return &Initialiser{opts: opts, log: opts.Logger}
+	i := &Initialiser{opts: opts, log: opts.Logger}
+	i.mounted = i.poolMounted
+	return i
 }
 
 // packages are LXC's packages. Of the packages that lxc recommends, they include

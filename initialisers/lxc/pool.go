@@ -47,11 +47,34 @@ func (i *Initialiser) poolLacks() string {
 	switch {
 	case !i.hasPool():
 		return "LXC gets a pool of root filesystems"
-	case i.hasPoolFile() && !i.poolMounted():
+	case i.hasPoolFile() && !i.mounted():
 		return "the pool of root filesystems is mounted"
+	case i.hasPoolFile() && !i.poolComplete():
+		return "the pool of root filesystems gets its quota and its mount at boot"
 	}
 	return ""
 }
+
+// poolComplete reports whether mountPool did all its steps: it enables the unit
+// last, or writes a mark where there is no systemd.
+func (i *Initialiser) poolComplete() bool {
+	if !i.underSystemd() {
+		_, err := os.Lstat(i.own("pool.complete"))
+		return err == nil
+	}
+	units, _ := filepath.Glob(i.opts.Paths.Host(wantedUnits + "/*.mount"))
+	return slices.ContainsFunc(units, func(unit string) bool {
+		text, _ := os.ReadFile(unit)
+		return strings.Contains(string(text), "\nWhere="+quoted(i.own("pool"))+"\n")
+	})
+}
+
+// wantedUnits holds a link to each unit that is enabled for the target of
+// mountAtBoot.
+const wantedUnits = "/etc/systemd/system/multi-user.target.wants"
+
+// quoted returns a path as it stands in a unit.
+func quoted(path string) string { return strings.ReplaceAll(path, "%", "%%") }
 
 // limitNotice returns a notice if root disks have no size limit.
 func (i *Initialiser) limitNotice() string {
@@ -116,7 +139,7 @@ func (i *Initialiser) mountPool(ctx context.Context, made bool) error {
 	if err := os.Mkdir(i.own("pool"), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	if !i.poolMounted() {
+	if !i.mounted() {
 		_, err := i.opts.Runner.Run(ctx, run.Command{
 			Path: paths.Mount, Args: []string{"-t", "btrfs", "-o", "loop", i.own("pool.img"), i.own("pool")}, Timeout: time.Minute,
 		})
@@ -132,7 +155,7 @@ func (i *Initialiser) mountPool(ctx context.Context, made bool) error {
 		return err
 	}
 	if !i.underSystemd() {
-		return nil
+		return atomicfile.Write(i.own("pool.complete"), nil, 0o600)
 	}
 	return i.mountAtBoot(ctx)
 }
@@ -154,7 +177,6 @@ func (i *Initialiser) mountAtBoot(ctx context.Context) error {
 	if !strings.HasSuffix(unit, ".mount") || strings.ContainsRune(unit, '/') {
 		return fmt.Errorf("systemd-escape answered %q", unit)
 	}
-	quoted := func(path string) string { return strings.ReplaceAll(path, "%", "%%") }
 	text := "[Unit]\nDescription=hostler's pool of LXC root filesystems\nBefore=lxc.service\n\n[Mount]\nWhat=" + quoted(i.own("pool.img")) +
 		"\nWhere=" + quoted(i.own("pool")) + "\nType=btrfs\nOptions=loop\n\n[Install]\nWantedBy=multi-user.target\n"
 	if err := atomicfile.Write(i.opts.Paths.Host("/etc/systemd/system/"+unit), []byte(text), 0o644); err != nil {
