@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"hostler/internal/paths"
@@ -27,19 +28,18 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("192.168.0.0/16"),
 }
 
+// Unused reports whether a subnet overlaps none of the used subnets.
+func Unused(used []netip.Prefix, subnet netip.Prefix) bool {
+	return !slices.ContainsFunc(used, func(u netip.Prefix) bool {
+		// A default route covers everything but occupies no addresses.
+		return u.Bits() > 0 && u.Overlaps(subnet)
+	})
+}
+
 // UnusedSubnet returns the first address of a /24 that overlaps none of the used
 // subnets, e.g. 10.184.0.1/24, or false if there is none. The search starts at
 // the subnet of begin.
 func UnusedSubnet(used []netip.Prefix, begin netip.Addr) (string, bool) {
-	free := func(subnet netip.Prefix) bool {
-		for _, u := range used {
-			// A default route covers everything but occupies no addresses.
-			if u.Bits() > 0 && u.Overlaps(subnet) {
-				return false
-			}
-		}
-		return true
-	}
 	for _, r := range private {
 		count := uint32(1) << (24 - r.Bits())
 		base := toUint(r.Addr())
@@ -50,7 +50,7 @@ func UnusedSubnet(used []netip.Prefix, begin netip.Addr) (string, bool) {
 		for k := range count {
 			network := base + (start+k)%count<<8
 			subnet := netip.PrefixFrom(fromUint(network), 24)
-			if free(subnet) {
+			if Unused(used, subnet) {
 				return netip.PrefixFrom(fromUint(network+1), 24).String(), true
 			}
 		}

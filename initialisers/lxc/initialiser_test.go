@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/sysctl"
 )
@@ -86,6 +87,36 @@ func TestNetworkIsConfiguredOnlyWhereNobodyDid(t *testing.T) {
 			t.Errorf("%s: the file is %q", name, data)
 		}
 		if c.write && (!strings.Contains(string(data), ",infinite\"\n") || !strings.Contains(string(data), "LXC_BRIDGE=\""+Bridge+"\"")) {
+			t.Errorf("%s: the file is %q", name, data)
+		}
+	}
+}
+
+// hostler's own configuration keeps its subnet unless the host uses it. Then it
+// moves only if no instance has an address there.
+func TestSubnetIsKept(t *testing.T) {
+	const (
+		none    = "Iface\tDestination\n"
+		overlap = "eth0\t004D12C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+	)
+	ours := networkText("198.18.77.1/24")
+	for name, c := range map[string]struct {
+		text, route, instance string
+		kept, operator        bool
+	}{
+		"unused":             {ours, none, ".hidden", true, false},
+		"unused, instances":  {ours, none, "db", true, false},
+		"overlap":            {ours, overlap, ".hidden", false, false},
+		"overlap, instances": {ours, overlap, "db", true, true},
+		"no subnet":          {networkMark + "\n", none, ".hidden", false, false},
+	} {
+		i, root := on(t, map[string]string{networkFile: c.text, "/proc/net/route": c.route, "/var/lib/lxc/" + c.instance + "/config": ""})
+		err := i.writeNetwork()
+		if fault.Is(err, fault.NeedsOperator) != c.operator || (err != nil) != c.operator {
+			t.Errorf("%s: %v", name, err)
+		}
+		data, _ := os.ReadFile(filepath.Join(root, networkFile))
+		if (string(data) == c.text) != c.kept || !c.kept && !subnetOf(string(data)).IsValid() {
 			t.Errorf("%s: the file is %q", name, data)
 		}
 	}

@@ -41,7 +41,8 @@ func (i *Initialiser) hasBridge() bool {
 
 // writeNetwork configures the bridge before the package makes it: in a subnet
 // that the host does not use, with leases that never end. It changes nothing if
-// the bridge exists or a person configured it.
+// the bridge exists or an administrator configured it. hostler's own
+// configuration keeps its subnet as long as the host does not use it otherwise.
 func (i *Initialiser) writeNetwork() error {
 	path := i.opts.Paths.Host(networkFile)
 	data, err := os.ReadFile(path)
@@ -57,12 +58,18 @@ func (i *Initialiser) writeNetwork() error {
 	if err != nil {
 		return fmt.Errorf("cannot configure LXC's bridge: %w", err)
 	}
+	if ours {
+		kept := subnetOf(text)
+		if kept.IsValid() && initialisers.Unused(host.Used, kept) {
+			return nil
+		}
+		if i.hasInstances() {
+			return fault.New(fault.NeedsOperator, "cannot configure LXC's bridge: its subnet (LXC_NETWORK in %s) overlaps an address or a route of this host, and instances may have addresses there: remove the overlap, or choose another subnet in that file", networkFile)
+		}
+	}
 	subnet, found := initialisers.UnusedSubnet(host.Used, defaultSubnet)
 	if !found {
 		return fault.New(fault.NeedsOperator, "cannot find a free IPv4 subnet for LXC's bridge: every private /24 overlaps an address or a route of this host; configure the bridge in %s", networkFile)
-	}
-	if ours && strings.Contains(text, `"`+subnet[:strings.LastIndexByte(subnet, '.')]+".") {
-		return nil // an earlier attempt wrote it
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("cannot configure LXC's bridge: %w", err)
@@ -97,6 +104,21 @@ LXC_NETWORK="%[2]s.0/24"
 LXC_DHCP_RANGE="%[2]s.2,%[2]s.254,infinite"
 LXC_DHCP_MAX="253"
 `, Bridge, prefix)
+}
+
+// subnetOf returns the subnet in a configuration that hostler wrote, or the zero
+// Prefix.
+func subnetOf(text string) netip.Prefix {
+	_, rest, _ := strings.Cut(text, "\nLXC_NETWORK=\"")
+	value, _, _ := strings.Cut(rest, "\"")
+	subnet, _ := netip.ParsePrefix(value)
+	return subnet
+}
+
+// hasInstances reports whether liblxc has an instance on this host.
+func (i *Initialiser) hasInstances() bool {
+	found, _ := filepath.Glob(filepath.Join(i.opts.Paths.Host(i.opts.Path), "[^.]*", "config"))
+	return len(found) > 0
 }
 
 func (i *Initialiser) underSystemd() bool {
