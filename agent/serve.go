@@ -28,7 +28,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		},
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, Workers: workerUnits(h.types()),
+		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, Workers: workerUnits(h.types(), user.Lookup, user.LookupGroup),
 		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread, Folder: h.declarations,
 	})
 }
@@ -127,20 +127,22 @@ const (
 	readGroup  = "hostler"
 )
 
-// workerUnits returns the user and group of each provisioner's unit. A type
-// without such a user on the host has no unit and is left out.
-func workerUnits(types []spec.ContainerType) api.Workers {
+// workerUnits returns the user and group of each provisioner's unit. A missing
+// user or group is left out. A provisioner that runs as root is known by its
+// group alone, so the group does not depend on the user.
+func workerUnits(types []spec.ContainerType, lookupUser func(string) (*user.User, error), lookupGroup func(string) (*user.Group, error)) api.Workers {
 	workers := api.Workers{Users: map[uint32]spec.ContainerType{}, Groups: map[uint32]spec.ContainerType{}}
 	for _, t := range types {
-		u, err := user.Lookup("hostler-" + string(t))
-		if err != nil {
-			continue
+		name := "hostler-" + string(t)
+		if u, err := lookupUser(name); err == nil {
+			if uid, err := strconv.ParseUint(u.Uid, 10, 32); err == nil {
+				workers.Users[uint32(uid)] = t
+			}
 		}
-		if uid, err := strconv.ParseUint(u.Uid, 10, 32); err == nil {
-			workers.Users[uint32(uid)] = t
-		}
-		if gid, err := strconv.ParseUint(u.Gid, 10, 32); err == nil && gid != 0 {
-			workers.Groups[uint32(gid)] = t
+		if g, err := lookupGroup(name); err == nil {
+			if gid, err := strconv.ParseUint(g.Gid, 10, 32); err == nil && gid != 0 {
+				workers.Groups[uint32(gid)] = t
+			}
 		}
 	}
 	return workers
