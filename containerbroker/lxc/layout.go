@@ -103,13 +103,15 @@ func (d *Driver) prepare() error {
 	if err := d.checkPool(); err != nil {
 		return err
 	}
+	if err := d.openPath(); err != nil {
+		return err
+	}
 	uid, gid := d.guestRoot(false)
 	for _, f := range []struct {
 		path     string
 		mode     os.FileMode
 		uid, gid int
 	}{
-		{d.opts.Path, 0o711, 0, 0},
 		{d.own(), 0o711, 0, 0},
 		{d.own("making"), 0o700, 0, 0},
 		{d.own("removed"), 0o700, 0, 0},
@@ -130,6 +132,46 @@ func (d *Driver) prepare() error {
 		}
 	}
 	return nil
+}
+
+// openPath makes the folder of instances, or lets guests' root pass through it. A
+// folder that exists keeps its owner. It stays closed if it keeps other users from
+// an instance that hostler did not make.
+func (d *Driver) openPath() error {
+	const pass = 0o001
+	err := os.Mkdir(d.opts.Path, 0o711)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Stat(d.opts.Path)
+	if err != nil || info.Mode()&pass != 0 {
+		return err
+	}
+	found, err := os.ReadDir(d.opts.Path)
+	if err != nil {
+		return err
+	}
+	var open []string
+	for _, f := range found {
+		if hidden(f.Name()) || !f.IsDir() {
+			continue
+		}
+		instance, err := f.Info()
+		if errors.Is(err, os.ErrNotExist) || err == nil && instance.Mode()&pass == 0 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n, err := readNote(d.instance(f.Name()), f.Name()); n == nil || err != nil {
+			open = append(open, d.instance(f.Name()))
+		}
+	}
+	if len(open) > 0 {
+		return fault.New(fault.NeedsOperator, "cannot let guests pass through %s: other users could then enter %s: run chmod o-x %s",
+			d.opts.Path, strings.Join(open, ", "), strings.Join(open, " "))
+	}
+	return os.Chmod(d.opts.Path, info.Mode()|pass)
 }
 
 // hidden reports whether a name in the folder of instances is none of an
