@@ -365,7 +365,7 @@ func (p *packaged) remove() {
 	p.host.Sh("DEBIAN_FRONTEND=noninteractive apt-get -qq -y remove hostler </dev/null")
 	p.state("hostlerd.service", "inactive")
 	p.state(provisioner, "inactive")
-	p.host.Sh("test ! -e /usr/bin/hostlerd && test -e /etc/hostler/hostler.yaml && test -d /var/lib/hostler")
+	p.host.Sh("test ! -e /usr/bin/hostlerd && test -e /etc/hostler/hostler.yaml && test -e /etc/apparmor.d/lxc-hostler && test -d /var/lib/hostler")
 	p.sameGuest()
 }
 
@@ -379,7 +379,7 @@ func (p *packaged) installAgain() {
 
 func (p *packaged) purge() {
 	p.host.Sh("DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge hostler </dev/null")
-	p.host.Sh("for p in /etc/hostler /var/lib/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $p || { echo $p is left; exit 1; }; done")
+	p.host.Sh("for p in /etc/hostler /var/lib/hostler /run/hostler /etc/sysctl.d/60-hostler.conf /etc/apparmor.d/lxc-hostler; do ! test -e $p || { echo $p is left; exit 1; }; done")
 	if out, err := p.host.Try("getent passwd hostler-lxd || getent passwd hostler-dnsmasq || getent group hostler hostler-admin"); err == nil {
 		p.Errorf("accounts are left: %s", out)
 	}
