@@ -50,11 +50,16 @@ func newFollower(agent agent, g goals, show progress) *follower {
 // After the timeout, waitFor returns a failure with timeoutCode that says what
 // each object still waits for.
 func (a *app) waitFor(ctx context.Context, agent agent, g goals, timeout time.Duration, timeoutCode int) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return a.followUntil(ctx, limited, agent, g, timeout, timeoutCode)
+}
+
+// followUntil works like waitFor with a context that ends after the timeout.
+func (a *app) followUntil(ctx, limited context.Context, agent agent, g goals, timeout time.Duration, timeoutCode int) error {
 	if len(g.all()) == 0 {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	f := newFollower(agent, g, a.progress())
 	stopTicks := f.show.tick(limited)
 	err := f.run(limited)

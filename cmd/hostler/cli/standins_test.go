@@ -53,6 +53,7 @@ var standIns = map[string]func() *standIn{
 	"refused":  func() *standIn { return folderHost(false, true) },
 	"conflict": func() *standIn { return folderHost(true, true) },
 	"reading":  func() *standIn { return folderHost(true, false) },
+	"mute":     func() *standIn { s := readyHost(); s.mute = true; return s },
 	"broken": func() *standIn {
 		s := readyHost()
 		s.machines = append(s.machines, machine("db", spec.MachineError, "there is no image debian/99"))

@@ -16,26 +16,27 @@ import (
 
 // waitAll waits until conf.d was read and all its files are in force, and then
 // until every declared object is ready. It fails at once if a file has an error
-// that only the user can mend.
+// that only the user can mend. The timeout covers all of this together.
 func (a *app) waitAll(ctx context.Context, timeout time.Duration) error {
-	agent, begun := a.agent(), a.env.Now()
-	if err := a.waitForFolder(ctx, agent, timeout); err != nil {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	agent := a.agent()
+	if err := a.waitForFolder(ctx, limited, agent, timeout); err != nil {
 		return err
 	}
-	g, err := declaredGoals(ctx, agent)
-	if err != nil {
+	g, err := declaredGoals(limited, agent)
+	switch {
+	case ctx.Err() == nil && limited.Err() != nil:
+		return fail(exitTimeout, "timed out after %s: the agent did not list the declared objects", duration(timeout))
+	case err != nil:
 		return err
 	}
-	// The folder is usually read already, so whole seconds suffice.
-	left := max(timeout-a.env.Now().Sub(begun).Truncate(time.Second), time.Second)
-	return a.waitFor(ctx, agent, g, left, exitTimeout)
+	return a.followUntil(ctx, limited, agent, g, timeout, exitTimeout)
 }
 
 // waitForFolder waits until the agent read the files of conf.d in their present
-// form and put them in force.
-func (a *app) waitForFolder(ctx context.Context, agent agent, timeout time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// form and put them in force, or until limited, which ends after the timeout.
+func (a *app) waitForFolder(ctx, limited context.Context, agent agent, timeout time.Duration) error {
 	var last client.FolderState
 	seen := 0
 	show := a.progress()
@@ -52,6 +53,8 @@ func (a *app) waitForFolder(ctx context.Context, agent agent, timeout time.Durat
 	switch {
 	case ctx.Err() != nil:
 		return fail(exitInterrupted, "interrupted; the agent continues")
+	case limited.Err() != nil && last.Path == "":
+		return fail(exitTimeout, "timed out after %s: the agent did not answer", duration(timeout))
 	case limited.Err() != nil && len(last.Refused) == 0:
 		return fail(exitTimeout, "timed out after %s: %s is not read yet", duration(timeout), last.Path)
 	case limited.Err() != nil:
