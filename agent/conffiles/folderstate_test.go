@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The state of the folder follows each reading. It is unread from the change of
@@ -62,4 +63,49 @@ func TestStateOfTheFolder(t *testing.T) {
 		s := c.State()
 		return s.Read && len(s.Refused) == 1 && s.Refused[0].Retried
 	})
+}
+
+// A file with a new time and the same content is read again, also behind a link.
+// A change of a file's mode alone causes no reading.
+func TestTouchedFilesAreReadAgain(t *testing.T) {
+	c := newConfd(t)
+	dir, target := c.o.Dir, filepath.Join(t.TempDir(), "db.yaml")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(dir, 0o755))
+	file, link := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "db.yaml")
+	must(os.WriteFile(file, []byte(document("web")), 0o644))
+	must(os.WriteFile(target, []byte(document("db")), 0o644))
+	must(os.Symlink(target, link))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, c) }()
+	defer func() {
+		cancel()
+		must(<-done)
+	}()
+	isRead := func() bool { return c.State().Read }
+	eventually(t, "the first reading", isRead)
+
+	for i, path := range []string{file, target} {
+		then := time.Now().Add(time.Duration(i+1) * time.Hour)
+		must(os.Chtimes(path, then, then))
+		eventually(t, "the reading after a touch of "+path, isRead)
+	}
+
+	news := c.News()
+	must(os.Chmod(file, 0o600))
+	must(os.Chmod(target, 0o600))
+	select {
+	case <-news:
+		t.Error("a change of the mode caused a reading")
+	case <-time.After(3 * quietTime):
+	}
+	if !isRead() {
+		t.Error("after a change of the mode the files count as unread")
+	}
 }

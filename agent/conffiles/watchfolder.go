@@ -18,7 +18,8 @@ const quietTime = 200 * time.Millisecond
 
 // watchFolder calls changed() at the start and whenever files of the folder
 // changed and were then quiet for quietTime, until ctx ends. concerns() selects
-// the files. A symbolic link also counts as changed when its target changes.
+// the files. A symbolic link also counts as changed when its target changes. A
+// new modification time is a change, and a new mode is none.
 // changed() returns the delay before its next call, or zero if none is needed.
 // The error of watchFolder() is fs.ErrNotExist if the folder itself is removed.
 func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
@@ -31,6 +32,7 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 		return fmt.Errorf("cannot watch %s: %w", dir, err)
 	}
 	var links map[string]string
+	var times map[string]time.Time // from before the last call of changed()
 	quiet := time.NewTimer(0)
 	defer quiet.Stop()
 	for {
@@ -43,13 +45,14 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 			switch {
 			case event.Name == dir && (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)):
 				return fmt.Errorf("cannot go on watching %s: %w", dir, fs.ErrNotExist)
-			case event.Op&^fsnotify.Chmod == 0:
+			case event.Op&^fsnotify.Chmod == 0 && maps.Equal(times, timesOf(dir, concerns)):
 			case filepath.Dir(event.Name) == dir && concerns(event.Name), leadsElsewhere(links, dir, event.Name, concerns):
 				quiet.Reset(quietTime)
 			}
 		case <-quiet.C:
 			links = linksOf(dir, concerns)
 			watchTargets(watcher, dir, links)
+			times = timesOf(dir, concerns)
 			next, err := changed()
 			if ctx.Err() != nil { // changed() may have been cut short
 				return nil
@@ -87,6 +90,26 @@ func linksOf(dir string, concerns func(path string) bool) map[string]string {
 		links[link] = target
 	}
 	return links
+}
+
+// timesOf maps the folder's files that concern the watcher to their modification
+// times. A link has the time of its target.
+func timesOf(dir string, concerns func(path string) bool) map[string]time.Time {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // the reader of the files reports the error
+	}
+	times := map[string]time.Time{}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !concerns(path) {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil {
+			times[path] = info.ModTime()
+		}
+	}
+	return times
 }
 
 // watchTargets watches the folders of the links' targets. It skips folders that
