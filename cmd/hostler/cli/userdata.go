@@ -68,7 +68,7 @@ func (a *app) userData(f userDataFlags) error {
 	if err != nil {
 		return err
 	}
-	declared, err := checkDocuments(docs, from)
+	declared, err := checkDocuments(docs, from, error.Error)
 	if err != nil {
 		return from.name(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 func (a *app) validateCommand() *cobra.Command {
 	var files []string
-	var system bool
+	var system, summary bool
 	var config string
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE... | --system",
@@ -33,19 +33,24 @@ func (a *app) validateCommand() *cobra.Command {
 		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml\n  sudo hostler validate --system",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			text := error.Error
+			if summary {
+				text = spec.Summary
+			}
 			switch {
 			case system && len(files) > 0:
 				return usage("--system checks the files of the agent, and takes no -f")
 			case !system && cmd.Flags().Changed("config"):
 				return usage("--config needs --system")
 			case system:
-				return a.validateSystem(config)
+				return a.validateSystem(config, text)
 			}
-			return a.validateFiles(files)
+			return a.validateFiles(files, text)
 		},
 	}
 	addFiles(cmd, &files, fileHelp)
 	cmd.Flags().BoolVar(&system, "system", false, "check hostler.yaml and conf.d of this host")
+	cmd.Flags().BoolVar(&summary, "summary", false, "print a line for each mistake, without the text of the file, which may hold passwords")
 	cmd.Flags().StringVar(&config, "config", systemConfig, "the `FILE` that --system checks; conf.d stands beside it")
 	return cmd
 }
@@ -53,13 +58,13 @@ func (a *app) validateCommand() *cobra.Command {
 // systemConfig is the configuration file of the host's agent.
 const systemConfig = "/etc/hostler/hostler.yaml"
 
-// validateFiles checks the documents that -f names.
-func (a *app) validateFiles(files []string) error {
+// validateFiles checks the documents that -f names. text formats a mistake.
+func (a *app) validateFiles(files []string, text func(error) string) error {
 	docs, from, err := readDocuments(files, a.env.Stdin)
 	if err != nil {
 		return err
 	}
-	declared, err := checkDocuments(docs, from)
+	declared, err := checkDocuments(docs, from, text)
 	if err != nil {
 		return from.name(err)
 	}
@@ -71,8 +76,8 @@ func (a *app) validateFiles(files []string) error {
 
 // validateSystem checks a configuration file and the declarations of the conf.d
 // beside it. The error lists the mistakes of both.
-func (a *app) validateSystem(config string) error {
-	wrong := a.validateConfig(config)
+func (a *app) validateSystem(config string, text func(error) string) error {
+	wrong := a.validateConfig(config, text)
 	dir := filepath.Join(filepath.Dir(config), "conf.d")
 	switch entries, err := os.ReadDir(dir); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -82,7 +87,7 @@ func (a *app) validateSystem(config string) error {
 	case !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isDeclaration(e.Name()) && !e.IsDir() }):
 		a.note("%s: no declarations", dir)
 	default:
-		err := a.validateFiles([]string{dir})
+		err := a.validateFiles([]string{dir}, text)
 		if wrong == nil {
 			return err
 		}
@@ -95,7 +100,7 @@ func (a *app) validateSystem(config string) error {
 
 // validateConfig checks a configuration file. Keys that the agent does not know
 // are remarks, since the agent ignores them.
-func (a *app) validateConfig(path string) error {
+func (a *app) validateConfig(path string, text func(error) string) error {
 	content, err := os.ReadFile(path) //nolint:gosec // the user names the file
 	if errors.Is(err, fs.ErrNotExist) {
 		a.note("%s: absent, the defaults apply", path)
@@ -106,7 +111,7 @@ func (a *app) validateConfig(path string) error {
 	}
 	_, warnings, err := spec.ParseConfig(path, content)
 	if err != nil {
-		return err
+		return fault.New(fault.Invalid, "%s", text(err))
 	}
 	for _, w := range warnings {
 		a.remark("warning: " + w.Summary())
@@ -117,9 +122,9 @@ func (a *app) validateConfig(path string) error {
 
 // checkDocuments checks the text of all documents together and returns the
 // declarations in the same order. The error lists the mistakes of all
-// documents.
-func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, error) {
-	all, lines, wrong := readAlone(docs)
+// documents, each formatted by text.
+func checkDocuments(docs []client.Document, places places, text func(error) string) ([]spec.Declaration, error) {
+	all, lines, wrong := readAlone(docs, text)
 	r := documents.Request{Wanted: map[string]documents.Document{}}
 	from := map[string]string{}
 	for i, decl := range all {
@@ -137,7 +142,7 @@ func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, 
 	}
 	m := documents.Merge(r)
 	for _, name := range slices.Sorted(maps.Keys(m.Refused)) {
-		wrong = append(wrong, m.Refused[name].Error())
+		wrong = append(wrong, text(m.Refused[name]))
 	}
 	if len(wrong) > 0 {
 		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
@@ -147,11 +152,11 @@ func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, 
 
 // readAlone parses each document by itself. For a document that it cannot
 // parse, it returns an empty declaration and an error text in wrong.
-func readAlone(docs []client.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
+func readAlone(docs []client.Document, text func(error) string) (all []spec.Declaration, lines []map[string]int, wrong []string) {
 	for _, d := range docs {
 		decl, at, err := spec.ParseAlone(d.Name, []byte(d.Content))
 		if err != nil {
-			wrong = append(wrong, err.Error())
+			wrong = append(wrong, text(err))
 		}
 		all, lines = append(all, decl), append(lines, at)
 	}
@@ -165,7 +170,7 @@ func (a *app) unanswered(ctx context.Context, req client.ApplyRequest, from plac
 	if ctx.Err() != nil || !errors.Is(err, client.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
 		return from.name(err)
 	}
-	_, _, wrong := readAlone(req.Documents)
+	_, _, wrong := readAlone(req.Documents, error.Error)
 	if len(wrong) == 0 {
 		return err
 	}
