@@ -18,6 +18,8 @@ except ImportError:
     grp = None
 
 CONF_D = "/etc/hostler/conf.d"
+# conf.d stands beside it.
+CONFIG = "/etc/hostler/hostler.yaml"
 HOSTLER = "/usr/bin/hostler"
 GROUP = "hostler-admin"
 # The times of X-Hostler-Wait in the parts' headers, for hostler-wait.
@@ -37,6 +39,8 @@ FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 written = {}
 # The times of this boot's parts for which cloud-init waits.
 waits = []
+# The files of the parts since the last __begin__.
+unchecked = []
 
 
 def list_types():
@@ -47,6 +51,9 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
     if ctype == "__begin__":
         written.clear()
         waits.clear()
+        unchecked.clear()
+    if ctype == "__end__" and unchecked:
+        check()
     if ctype in ("__begin__", "__end__") or not payload:
         return
     body = payload.encode("utf-8") if isinstance(payload, str) else bytes(payload)
@@ -61,6 +68,7 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
         LOG.error("hostler: the parts %s and %s of the user-data have the same name, and the second is not used: give each a file name of its own", written[path], filename)
         return
     written[path] = filename
+    unchecked.append(path)
     # cloud-init's result has the text of a log line, but not that of an exception.
     try:
         if write(path, body):
@@ -68,7 +76,6 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
     except OSError as e:
         LOG.error("hostler: cannot write %s: %s", path, e)
         return
-    check(path)
     wait(headers.get("X-Hostler-Wait"), filename)
 
 
@@ -136,14 +143,18 @@ def group():
         return -1
 
 
-def check(path):
-    """Log the errors of the declaration, so that cloud-init's result has them."""
+def check():
+    """Log the errors of conf.d, so that cloud-init's result has them.
+
+    The declarations may refer to each other, so all are checked together. Every
+    user can read the result, so the log has no excerpts of files.
+    """
     if not os.access(HOSTLER, os.X_OK):
         return
     try:
-        done = subprocess.run([HOSTLER, "validate", "-q", "-f", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=30)
+        done = subprocess.run([HOSTLER, "validate", "-q", "--system", "--summary", "--config", CONFIG], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as e:
-        LOG.error("hostler: cannot check %s: %s", path, e)
+        LOG.error("hostler: cannot check %s: %s", CONF_D, e)
         return
     if done.returncode != 0:
         LOG.error("%s", done.stderr.decode("utf-8", "replace").strip())

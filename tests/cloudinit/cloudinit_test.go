@@ -62,7 +62,7 @@ func newMachine(t *testing.T, release string) *machine {
 // own replaces the paths of the host by those of the machine.
 func (m *machine) own(text string) string {
 	m.Helper()
-	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/usr/bin/hostler"`, `"/run/cloud-init/hostler-wait"`} {
+	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/etc/hostler/hostler.yaml"`, `"/usr/bin/hostler"`, `"/run/cloud-init/hostler-wait"`} {
 		if !strings.Contains(text, path) {
 			m.Fatalf("the handler has no %s", path)
 		}
@@ -303,6 +303,33 @@ func TestWait(t *testing.T) {
 				if !strings.Contains(said, c.says) || c.says == "" && said != "" {
 					t.Errorf("cloud-init said %q, want %q", said, c.says)
 				}
+			}
+		})
+	}
+}
+
+const lan = "#hostler-config\nversion: 1\nnetworks:\n  lan: {bridge: br-lan}\n"
+
+// The parts are checked together and with the other files of conf.d. The errors,
+// which every user can read, repeat no text of the files.
+func TestPartsAreCheckedTogether(t *testing.T) {
+	inLan := strings.Replace(web, "debian/12}", "debian/12, networks: {eth0: {network: lan}}}", 1)
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler().installProgram()
+			both := strings.Replace(part("text/hostler-config", "a.yaml", inLan), "--b0--", "--b0\nContent-Type: text/hostler-config\nContent-Disposition: attachment; filename=\"b.yaml\"\n\n"+lan+"\n--b0--", 1)
+			if said := m.boot(both); said != "" || len(m.files()) != 2 {
+				t.Errorf("two parts: cloud-init said %q, and conf.d has %q", said, m.files())
+			}
+			m = newMachine(t, release).installHandler().installProgram()
+			m.write("etc/hostler/conf.d/host.yaml", lan)
+			if said := m.boot(inLan); said != "" {
+				t.Errorf("a part and a file: cloud-init said %q", said)
+			}
+			m = newMachine(t, release).installHandler().installProgram()
+			said := m.boot("#hostler-config\nversion: 1\nmachines:\n  web: {type: lxd, image: debian/12, passwort: geheim}\n")
+			if want := "cloud-init-user-data.yaml:4:38: machines.web.passwort:"; !strings.Contains(said, want) || strings.Contains(said, "geheim") {
+				t.Errorf("cloud-init said %q, want %q without the password", said, want)
 			}
 		})
 	}
