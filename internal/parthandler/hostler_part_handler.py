@@ -63,6 +63,7 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
             LOG.warning("Unhandled non-multipart (%s) userdata: '%s...'", ctype, body[:24].decode("utf-8", "replace"))
             return
         filename = "user-data"
+    wait(headers, filename)
     path = os.path.join(CONF_D, name_of(filename))
     if path in written:
         LOG.error("hostler: the parts %s and %s of the user-data have the same name, and the second is not used: give each a file name of its own", written[path], filename)
@@ -75,8 +76,6 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
             LOG.info("hostler: wrote %s", path)
     except OSError as e:
         LOG.error("hostler: cannot write %s: %s", path, e)
-        return
-    wait(headers.get("X-Hostler-Wait"), filename)
 
 
 def name_of(filename):
@@ -120,8 +119,9 @@ def write(path, body):
     return True
 
 
-def wait(time, filename):
+def wait(headers, filename):
     """Have cloud-init wait for the objects at this boot, for the longest time of all parts."""
+    time = next((str(text) for name, text in headers.items() if name.lower() == "x-hostler-wait"), "")
     if not time:
         return
     if not re.match(r"([0-9]+[hms])+$", time):

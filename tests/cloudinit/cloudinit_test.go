@@ -291,6 +291,8 @@ func TestWait(t *testing.T) {
 			for _, c := range []struct{ userData, want, says string }{
 				{two("X-Hostler-Wait: 20m\n", ""), "20m\n", ""},
 				{two("X-Hostler-Wait: 20m\n", "X-Hostler-Wait: 1h30m\n"), "20m\n1h30m\n", ""},
+				{two("x-hostler-WAIT: 20m\n", ""), "20m\n", ""},
+				{strings.NewReplacer("b.yaml", "a.yaml", "\n"+web+"\n--b0--", "\nother\n--b0--").Replace(two("", "X-Hostler-Wait: 20m\n")), "20m\n", "the parts a.yaml and a.yaml"},
 				{two("", ""), "", ""},
 				{two("X-Hostler-Wait: soon\n", ""), "", "X-Hostler-Wait of a.yaml takes a time like 20m, not soon"},
 			} {
@@ -303,6 +305,27 @@ func TestWait(t *testing.T) {
 				if !strings.Contains(said, c.says) || c.says == "" && said != "" {
 					t.Errorf("cloud-init said %q, want %q", said, c.says)
 				}
+			}
+		})
+	}
+}
+
+// A part that cannot be written has cloud-init wait too, and the error names the
+// file.
+func TestWaitForAPartThatCannotBeWritten(t *testing.T) {
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler()
+			file := m.write("run/cloud-init/hostler-wait", "")
+			if err := os.MkdirAll(filepath.Join(m.confD, "cloud-init-web.yaml"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			said := m.boot(strings.Replace(part("text/hostler-config", "web.yaml", web), "Content-Disp", "X-Hostler-Wait: 20m\nContent-Disp", 1))
+			if got, err := os.ReadFile(file); err != nil || string(got) != "20m\n" {
+				t.Errorf("the times are %q, %v", got, err)
+			}
+			if want := "cannot write " + filepath.Join(m.confD, "cloud-init-web.yaml"); !strings.Contains(said, want) {
+				t.Errorf("cloud-init said %q, want %q", said, want)
 			}
 		})
 	}
