@@ -35,9 +35,14 @@ LOG = logging.getLogger(__name__)
 BARE = "text/x-not-multipart"
 FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 
-# The files of this boot, by name, with the names of their parts.
-written = {}
-# The times of this boot's parts for which cloud-init waits.
+# cloud-init hands over the parts of the user-data, then those of the vendor-data,
+# with __begin__ and __end__ around each of the two. Its process may do so again at
+# a later stage of the boot, and this module's variables keep their values.
+
+# The name and bytes of the part that each file of conf.d comes from, by path. The
+# first part of a name is used, so user-data wins over vendor-data.
+used = {}
+# The times of all parts for which cloud-init waits.
 waits = []
 # The files of the parts since the last __begin__.
 unchecked = []
@@ -49,8 +54,6 @@ def list_types():
 
 def handle_part(data, ctype, filename, payload, frequency, headers):
     if ctype == "__begin__":
-        written.clear()
-        waits.clear()
         unchecked.clear()
     if ctype == "__end__" and unchecked:
         check()
@@ -65,11 +68,11 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
         filename = "user-data"
     wait(headers, filename)
     path = os.path.join(CONF_D, name_of(filename))
-    if path in written:
-        LOG.error("hostler: the parts %s and %s of the user-data have the same name, and the second is not used: give each a file name of its own", written[path], filename)
-        return
-    written[path] = filename
     unchecked.append(path)
+    first, text = used.setdefault(path, (filename, body))
+    if text != body:
+        LOG.error("hostler: the parts %s and %s have the same name, and the second is not used: give each part of the user-data and the vendor-data a file name of its own", first, filename)
+        return
     # cloud-init's result has the text of a log line, but not that of an exception.
     try:
         if write(path, body):
@@ -127,7 +130,8 @@ def wait(headers, filename):
     if not re.match(r"([0-9]+[hms])+$", time):
         LOG.error("hostler: X-Hostler-Wait of %s takes a time like 20m, not %s", filename, time)
         return
-    waits.append(time)
+    if time not in waits:
+        waits.append(time)
     try:
         with open(WAIT, "w", encoding="utf-8") as f:
             f.write("\n".join(waits) + "\n")

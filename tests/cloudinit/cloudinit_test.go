@@ -110,19 +110,24 @@ func (m *machine) write(name, text string) string {
 	return path
 }
 
-// boot boots with user-data and returns the warnings and errors.
-func (m *machine) boot(userData string) string {
+// boot boots with user-data, and perhaps vendor-data, and returns the warnings
+// and errors. At the first boot cloud-init consumes the data in two stages: in a
+// process each, or since its release 25.1 in one process.
+func (m *machine) boot(userData string, vendorData ...string) string {
 	m.Helper()
-	seed := m.write("seed", userData)
+	user, vendor := m.write("seed", userData), m.write("vendor", strings.Join(vendorData, ""))
 	var out strings.Builder
-	frequencies := []string{"once-per-instance", "always"} // as cloud-init's first boot
-	if m.booted {
-		frequencies = frequencies[1:]
+	processes := [][]string{{"once-per-instance", "always"}}
+	switch {
+	case m.booted:
+		processes = [][]string{{"always"}}
+	case m.release == "debian-12":
+		processes = [][]string{{"once-per-instance"}, {"always"}}
 	}
 	m.booted = true
-	for _, frequency := range frequencies {
+	for _, frequencies := range processes {
 		text, err := harness.Try([]string{"PYTHONPATH=" + code(m.T, m.release), "PYTHONDONTWRITEBYTECODE=1"},
-			"/usr/bin/python3", filepath.Join(harness.Root(m), "tests/cloudinit/testdata/boot.py"), m.root, frequency, seed)
+			"/usr/bin/python3", append([]string{filepath.Join(harness.Root(m), "tests/cloudinit/testdata/boot.py"), m.root, user, vendor}, frequencies...)...)
 		if err != nil {
 			m.Fatalf("%v\n%s", err, text)
 		}
@@ -200,7 +205,7 @@ func TestUserData(t *testing.T) {
 		{name: "part, stock image", stock: true, userData: part("text/hostler-config", "web.yaml", web), says: "Unhandled unknown content-type (text/hostler-config) userdata"},
 		{name: "plain part", userData: part("text/plain", "web.yaml", web), says: "Unhandled unknown content-type (text/plain) userdata"},
 		{
-			name: "two parts of one name", says: "the parts a.yaml and A.yml of the user-data have the same name",
+			name: "two parts of one name", says: "the parts a.yaml and A.yml have the same name",
 			userData: strings.Replace(part("text/hostler-config", "a.yaml", web), "--b0--", "--b0\nContent-Type: text/hostler-config\nContent-Disposition: attachment; filename=\"A.yml\"\n\nother\n--b0--", 1),
 			files:    map[string]string{"cloud-init-a.yaml": web},
 		},
@@ -332,6 +337,38 @@ func TestWaitForAPartThatCannotBeWritten(t *testing.T) {
 }
 
 const lan = "#hostler-config\nversion: 1\nnetworks:\n  lan: {bridge: br-lan}\n"
+
+// user-data wins over vendor-data, at the first boot and at later boots, and both
+// set a time to wait.
+func TestVendorData(t *testing.T) {
+	waiting := func(text, time string) string {
+		return strings.Replace(text, "Content-Disp", "X-Hostler-Wait: "+time+"\nContent-Disp", 1)
+	}
+	const clash = "the parts web.yaml and web.yml have the same name"
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler().installProgram()
+			file := m.write("run/cloud-init/hostler-wait", "")
+			user, vendor := waiting(part("text/hostler-config", "web.yaml", web), "20m"), waiting(part("text/hostler-config", "web.yml", lan), "30m")
+			for range 2 {
+				said := m.boot(user, vendor)
+				if got := m.files(); len(got) != 1 || got["cloud-init-web.yaml"] != web {
+					t.Errorf("conf.d has %q", got)
+				}
+				if lines := strings.Split(strings.TrimSpace(said), "\n"); !strings.Contains(lines[0], clash) || strings.Contains(said, "web.yaml and web.yaml") {
+					t.Errorf("cloud-init said %q, want %q", said, clash)
+				}
+				if got, err := os.ReadFile(file); err != nil || string(got) != "20m\n30m\n" {
+					t.Errorf("the times are %q, %v", got, err)
+				}
+			}
+			other := newMachine(t, release).installHandler().installProgram()
+			if said := other.boot(part("text/hostler-config", "web.yaml", web), part("text/hostler-config", "lan.yaml", lan)); said != "" || len(other.files()) != 2 {
+				t.Errorf("cloud-init said %q, and conf.d has %q", said, other.files())
+			}
+		})
+	}
+}
 
 // The parts are checked together and with the other files of conf.d. The errors,
 // which every user can read, repeat no text of the files.
