@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -25,8 +26,11 @@ type Conn struct {
 	lib   *libvirt.Libvirt
 	raw   net.Conn
 	once  sync.Once
-	mu    sync.Mutex // guards stop
+	mu    sync.Mutex // guards stop and used
 	stop  func() bool
+	// used is true if the connection serves no further operation, because a call
+	// ended without an answer of libvirt's.
+	used bool
 	// Gone is closed together with the connection.
 	Gone chan struct{}
 }
@@ -84,8 +88,8 @@ func (c *Conn) Close() {
 func (c *Conn) unbind() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.stop() {
-		return false // the context has ended, which closes the connection
+	if !c.stop() || c.used { // a context that has ended closes the connection
+		return false
 	}
 	select {
 	case <-c.Gone:
@@ -113,6 +117,13 @@ func (c *Conn) rebind(ctx context.Context, limit time.Duration) bool {
 // gives "cannot define the domain: …".
 func (c *Conn) Call(what string, f func(*libvirt.Libvirt) error) error {
 	return c.CallWithin(c.limit, what, f)
+}
+
+// useUp keeps the connection from serving another operation.
+func (c *Conn) useUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = true
 }
 
 // CallWithin does the same as Call, with the given limit. The call runs in a
@@ -149,6 +160,9 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 	if err == nil {
 		return nil
 	}
+	if !errors.As(err, new(libvirt.Error)) {
+		c.useUp()
+	}
 	return fmt.Errorf("cannot %s: %w", what, classify(c.ctx, err))
 }
 
@@ -164,7 +178,8 @@ func classify(ctx context.Context, err error) error {
 	}
 	var told libvirt.Error
 	if !errors.As(err, &told) {
-		if errors.Is(err, libvirt.ErrInterrupted) {
+		// The library returns EINVAL for a connection that has ended before.
+		if errors.Is(err, libvirt.ErrInterrupted) || errors.Is(err, syscall.EINVAL) {
 			return ErrLost
 		}
 		return err

@@ -2,8 +2,13 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"io"
+	"syscall"
 	"testing"
 	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
 )
 
 // A pool gives a connection to one operation after the other. It keeps neither
@@ -58,5 +63,43 @@ func TestPoolReusesGoodConnections(t *testing.T) {
 	}
 	if p.pop() != nil {
 		t.Error("an expired connection stays in the pool")
+	}
+}
+
+// An operation whose answer was unreadable leaves no connection for the next
+// operation: more of the answer may still come.
+func TestPoolKeepsNoUsedConnection(t *testing.T) {
+	s := newSlowLibvirt(t)
+	for name, use := range map[string]func(*Conn){
+		"unreadable": func(c *Conn) {
+			_ = c.Call("list", func(*libvirt.Libvirt) error { return io.ErrUnexpectedEOF })
+		},
+		"ended": func(c *Conn) {
+			err := c.Call("list", func(*libvirt.Libvirt) error { return syscall.EINVAL })
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("a call on an ended connection: %v", err)
+			}
+		},
+	} {
+		var p Pool
+		c, err := p.Get(t.Context(), s.socket, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		use(c)
+		p.Put(c)
+		if p.pop() != nil {
+			t.Errorf("%s: the connection is kept", name)
+		}
+	}
+	var p Pool
+	c, err := p.Get(t.Context(), s.socket, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Call("find", func(*libvirt.Libvirt) error { return libvirt.Error{Code: uint32(libvirt.ErrNoDomain)} })
+	p.Put(c)
+	if p.pop() == nil {
+		t.Error("after an error that libvirt answered, the connection is not kept")
 	}
 }
