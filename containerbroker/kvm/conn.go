@@ -19,6 +19,8 @@ type conn struct {
 	ctx   context.Context
 	limit time.Duration // time limit of one call
 	home  *rpc.Pool     // Close puts the connection back into this pool; if nil, Close closes it
+	// another returns a further connection for the same operation.
+	another func() (*conn, error)
 }
 
 // Close closes the connection, or puts it back into its pool.
@@ -60,7 +62,7 @@ func (d *Driver) opened(ctx context.Context, c *rpc.Conn, err error) (*conn, err
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, ctx: ctx, limit: d.opts.RequestTimeout}, nil
+	return &conn{Conn: c, ctx: ctx, limit: d.opts.RequestTimeout, another: func() (*conn, error) { return d.open(ctx) }}, nil
 }
 
 // value makes a call of libvirt that returns a value.

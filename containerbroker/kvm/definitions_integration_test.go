@@ -109,7 +109,12 @@ func seedKeepsTheFirstBoot(t *testing.T, r *rig) {
 	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
 	m.Guest.UserData, m.NICs[0].Addresses = "#!/bin/sh\necho second\n", []string{"10.0.0.3/24"}
 	network := slices.DeleteFunc(d.Diff(m, get(t, d, m.Name)), func(c containerbroker.Change) bool { return c.Impact == containerbroker.ImpactRecreate })
+	// A seed whose content does not arrive is read again.
+	r.proxy.Add(kvmtest.ProcVolumeRead, kvmtest.Hang, kvmtest.Truncate)
 	must(t, d.Update(t.Context(), m, network))
+	if n := r.proxy.Count(kvmtest.ProcVolumeRead); n != 3 {
+		t.Errorf("the seed was read %d times", n)
+	}
 	uuid := r.server.Virsh("domuuid", m.Name)
 	for _, file := range r.server.Files() {
 		if !strings.HasSuffix(file, ".iso") {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -144,12 +145,38 @@ func (p *pool) read(name string) ([]byte, error) {
 	if size > maxRead {
 		return nil, fault.New(fault.NeedsOperator, "volume %s is too large to be a seed for cloud-init", name)
 	}
+	for tries := 3; ; tries-- {
+		content, err := p.download(v, size)
+		if err == nil || tries == 1 || !fault.Is(err, fault.Transient) || p.conn.ctx.Err() != nil {
+			return content, err
+		}
+	}
+}
+
+// streamTime bounds the transfer of maxRead bytes from a local disk.
+const streamTime = 10 * time.Second
+
+// download reads a volume through a connection of its own. libvirt can send the
+// first data before its answer to the request, which the library takes for that
+// answer: it then returns too little, or waits for ever.
+func (p *pool) download(v libvirt.StorageVol, size int64) ([]byte, error) {
+	c, err := p.conn.another()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
 	var content bytes.Buffer
-	err = p.conn.Call("read volume "+name, func(l *libvirt.Libvirt) error {
+	err = c.CallWithin(min(streamTime, c.limit), "read volume "+v.Name, func(l *libvirt.Libvirt) error {
 		content.Reset()
 		return l.StorageVolDownload(v, &content, 0, uint64(size), 0)
 	})
-	return content.Bytes(), err
+	if err == nil && int64(content.Len()) != size {
+		err = fault.New(fault.Transient, "cannot read volume %s: libvirt sent %d of %d bytes", v.Name, content.Len(), size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return content.Bytes(), nil
 }
 
 // remove deletes a volume. An absent volume is success.

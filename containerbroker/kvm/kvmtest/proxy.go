@@ -43,6 +43,7 @@ const (
 	ProcSetMetadata   = 264
 	ProcUndefineFlags = 231
 	ProcDestroyFlags  = 234
+	ProcVolumeRead    = 209
 )
 
 // reading lists the procedures that change nothing. Every other procedure may
