@@ -31,6 +31,7 @@ import (
 	"hostler/internal/idle"
 	"hostler/internal/paths"
 	"hostler/internal/units"
+	"hostler/packaging"
 )
 
 // Options holds the settings from the command line.
@@ -121,6 +122,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 		claims: map[spec.ContainerType]*hostlock.Lock{}, memory: idle.New(o.Logger.With("part", "memory")),
 	}
 	h.sup = supervise.New(o.Logger, h.now)
+	h.hold = packaging.NewHold(o.Paths.CloudInit(), h.cloudInitFailed, h.now)
 	h.followFiles()
 	config, err := h.configuration.Await(ctx)
 	if err != nil {

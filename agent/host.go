@@ -24,6 +24,7 @@ import (
 	"hostler/internal/hostlock"
 	"hostler/internal/idle"
 	"hostler/internal/paths"
+	"hostler/packaging"
 )
 
 // host holds the state that the agent's workers and its API share.
@@ -56,6 +57,8 @@ type host struct {
 	recovery *recovery.Recovery
 	// claims are the locks on the hypervisors; see claim().
 	claims map[spec.ContainerType]*hostlock.Lock
+	// hold keeps installations back while cloud-init is at work.
+	hold *packaging.Hold
 
 	mu           sync.Mutex
 	cfg          spec.Config

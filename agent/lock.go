@@ -6,6 +6,7 @@ import (
 
 	"hostler/agent/client"
 	"hostler/internal/hostlock"
+	"hostler/internal/units"
 )
 
 // lock takes the host lock, shows the wait for it in the status and measures
@@ -45,7 +46,8 @@ func (h *host) changeWaits(change func([]string) []string) {
 }
 
 // locks returns the host lock if a process holds it, with the purposes for
-// which this process waits for it.
+// which this process waits for it, and cloud-init while the holder waits for
+// the end of its work.
 func (h *host) locks() []client.Lock {
 	holder, held := hostlock.Read(h.paths.HostLock())
 	if !held {
@@ -53,8 +55,25 @@ func (h *host) locks() []client.Lock {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return []client.Lock{{
+	all := []client.Lock{{
 		Name: "host", Holder: holder.String(), Purpose: holder.Purpose, Since: holder.Since,
 		Waiting: slices.Sorted(slices.Values(h.waits)),
 	}}
+	if since, held := h.hold.Held(); held {
+		all = append(all, client.Lock{
+			Name: "packages", Holder: "cloud-init", Purpose: "packages of cloud-init", Since: since,
+			Waiting: []string{holder.Purpose},
+		})
+	}
+	return all
+}
+
+// cloudInitFailed reports whether systemd knows that the last unit of cloud-init
+// failed. Such a cloud-init leaves no result.
+func (h *host) cloudInitFailed(ctx context.Context) bool {
+	if !hasUnits(h.paths) {
+		return false
+	}
+	row, err := units.Service("cloud-final.service").Row(ctx)
+	return err == nil && row.State == "failed"
 }

@@ -81,7 +81,7 @@ func TestAPlanTellsWhyATypeCannotBeSetUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.initialisers[spec.KVM] = kvminit.New(kvminit.Options{
-		Paths: p, Packages: packaging.NewApt(p, runtest.NewFake(), runtest.NewFake(), "", slog.New(slog.DiscardHandler)),
+		Paths: p, Packages: packaging.NewApt(p, runtest.NewFake(), runtest.NewFake(), "", nil, slog.New(slog.DiscardHandler)),
 	})
 	for release, want := range map[string]string{
 		"ID=ubuntu\nVERSION_ID=22.04\n": "upgrade the host to Ubuntu 24.04", "ID=plan9\n": "its packages there are unknown",

@@ -110,7 +110,7 @@ func (h *host) install(ctx context.Context, what string, progress func(string), 
 }
 
 func (h *host) packages(c spec.Config) packaging.Manager {
-	return packaging.NewApt(h.paths, h.runner(units.Apt), run.Host{}, c.Apt.Proxy, h.logger.With("part", "packages"))
+	return packaging.NewApt(h.paths, h.runner(units.Apt), run.Host{}, c.Apt.Proxy, h.hold, h.logger.With("part", "packages"))
 }
 
 // noticeRelease shows in the host's status for which release hostler installs

@@ -35,6 +35,7 @@ type Apt struct {
 	// queries runs only commands that change nothing.
 	queries run.Runner
 	proxy   string
+	hold    *Hold
 	log     *slog.Logger
 }
 
@@ -42,9 +43,10 @@ var _ Manager = (*Apt)(nil)
 
 // NewApt returns the apt of the host below p.Root. runner runs the programs
 // that change packages. queries runs programs that only read apt's data. proxy
-// is the URL of an HTTP proxy for packages, or "".
-func NewApt(p paths.Paths, runner, queries run.Runner, proxy string, log *slog.Logger) *Apt {
-	return &Apt{paths: p, runner: runner, queries: queries, proxy: proxy, log: log}
+// is the URL of an HTTP proxy for packages, or "". hold keeps installations back
+// for cloud-init; nil does not.
+func NewApt(p paths.Paths, runner, queries run.Runner, proxy string, hold *Hold, log *slog.Logger) *Apt {
+	return &Apt{paths: p, runner: runner, queries: queries, proxy: proxy, hold: hold, log: log}
 }
 
 // Missing implements Manager.
@@ -143,12 +145,15 @@ func (a *Apt) Install(ctx context.Context, names []string, progress func(string)
 }
 
 // wait returns when no package manager runs, whether an agent that was killed
-// or another program started it.
+// or another program started it, and cloud-init will start none.
 func (a *Apt) wait(ctx context.Context, progress func(string)) error {
 	if runner, ok := a.runner.(run.Awaiter); ok {
 		if err := runner.Await(ctx, progress); err != nil {
 			return err
 		}
+	}
+	if err := a.hold.Wait(ctx, progress); err != nil {
+		return err
 	}
 	return waitForLocks(ctx, a.paths.PackageLocks(), progress)
 }

@@ -32,6 +32,11 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
+	return newHostHeld(t, nil)
+}
+
+func newHostHeld(t *testing.T, hold *packaging.Hold) *host {
+	t.Helper()
 	h := &host{
 		t: t, p: paths.New(t.TempDir(), "", "", ""), fake: runtest.NewFake(),
 		states:  map[string]string{"dpkg": "installed"},
@@ -47,7 +52,7 @@ func newHost(t *testing.T) *host {
 	h.lists()
 	h.fake.Handle("apt-get", h.aptGet)
 	h.fake.Handle("dpkg", h.dpkg)
-	h.apt = packaging.NewApt(h.p, h.fake, h.fake, "http://proxy:3142", slog.New(slog.DiscardHandler))
+	h.apt = packaging.NewApt(h.p, h.fake, h.fake, "http://proxy:3142", hold, slog.New(slog.DiscardHandler))
 	return h
 }
 

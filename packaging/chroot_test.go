@@ -70,7 +70,7 @@ func newChroot(t *testing.T) *chroot {
 	c.write("var/lib/dpkg/status", "")
 	c.write("etc/apt/sources.list", "deb [trusted=yes] file:/repo ./\n")
 	c.p = paths.New(c.root, "", filepath.Join(base, "tmpfs"), filepath.Join(base, "tmpfs"))
-	c.apt = packaging.NewApt(c.p, inside(c.root), inside(c.root), "", slog.New(slog.DiscardHandler))
+	c.apt = packaging.NewApt(c.p, inside(c.root), inside(c.root), "", nil, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -174,7 +174,7 @@ func TestChild(t *testing.T) {
 		time.Sleep(time.Minute)
 		return
 	}
-	apt := packaging.NewApt(p, inside(root), inside(root), "", slog.New(slog.DiscardHandler))
+	apt := packaging.NewApt(p, inside(root), inside(root), "", nil, slog.New(slog.DiscardHandler))
 	if err := apt.Install(t.Context(), strings.Fields(os.Getenv("CHILD_INSTALL")), func(string) {}); err != nil {
 		t.Fatal(err)
 	}

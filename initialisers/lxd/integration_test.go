@@ -79,7 +79,7 @@ func (h *private) build(root string) {
 	p := paths.New("", "", state, state)
 	h.opts = lxd.Options{
 		Dialect: h.dialect,
-		Runner:  run.Host{}, Packages: packaging.NewApt(p, run.Host{}, run.Host{}, "", log),
+		Runner:  run.Host{}, Packages: packaging.NewApt(p, run.Host{}, run.Host{}, "", nil, log),
 		Sysctl: sysctl.New(paths.New(root, "", state, state), log),
 		Paths:  p, Dir: h.dir, Group: "root", Logger: log,
 	}

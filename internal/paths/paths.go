@@ -152,6 +152,9 @@ func (p Paths) PackageLocks() []string {
 // AptLists holds the package lists.
 func (p Paths) AptLists() string { return p.Host("/var/lib/apt/lists") }
 
+// CloudInit holds the files by which cloud-init shows its state since boot.
+func (p Paths) CloudInit() string { return p.Host("/run/cloud-init") }
+
 // OSRelease names the distribution and its release.
 func (p Paths) OSRelease() string { return p.Host("/etc/os-release") }
 

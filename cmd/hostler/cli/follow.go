@@ -60,6 +60,7 @@ func (a *app) followUntil(ctx, limited context.Context, agent agent, g goals, ti
 	if len(g.all()) == 0 {
 		return nil
 	}
+	defer a.liftHold()()
 	f := newFollower(agent, g, a.progress())
 	stopTicks := f.show.tick(limited)
 	err := f.run(limited)

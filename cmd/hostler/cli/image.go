@@ -139,6 +139,7 @@ func (a *app) imageBuild() *cobra.Command {
 				return usage("no image can be built for type %q%s", form, didYouMean(form, buildTypes)).
 					hint("types are " + strings.Join(buildTypes, ", "))
 			}
+			defer a.liftHold()()
 			show, end := a.imageProgress(args[0])
 			img, err := a.agent().ImageBuild(cmd.Context(), args[0], spec.ContainerType(form), show)
 			end()
