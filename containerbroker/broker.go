@@ -167,6 +167,8 @@ type Readiness struct {
 	Addresses []string
 	// CloudInit is "", "done", "disabled" or "error: …".
 	CloudInit string
+	// CloudInitTook is the time that cloud-init took by the guest's own clock, or 0.
+	CloudInitTook time.Duration
 	// Init is the name of process 1 in the guest.
 	Init string
 	// SSH is the address at which an SSH server proved to be this guest's, or

@@ -30,6 +30,7 @@ type Machine struct {
 	// Observed says whether the status describes this generation.
 	Observed   bool             `json:"observed"`
 	Percent    *int             `json:"percent,omitempty"`
+	Took       *spec.Took       `json:"took,omitempty"`
 	Hardware   *spec.Hardware   `json:"hardware,omitempty"`
 	Conditions []spec.Condition `json:"conditions"`
 }

@@ -32,16 +32,19 @@ const (
 // has recorded the result.
 func (o *operation) create(ctx context.Context) error {
 	w, ref := o.w, o.d.Record.Machine.Image
+	lap := w.laps()
 	image, err := o.fetch(ctx, ref)
 	if err != nil {
 		return err
 	}
+	took := spec.Took{Image: lap()}
 	if err := o.removing.wait(ctx); err != nil {
 		return err
 	}
 	if err := o.enter(ctx); err != nil {
 		return err
 	}
+	took.Turn = lap()
 	o.d.Status.Instance, o.d.Status.Addresses = nil, nil
 	setReady(&o.d.Status, false, "Creating", "", w.Now())
 	o.show(ctx, "creating")
@@ -66,6 +69,8 @@ func (o *operation) create(ctx context.Context) error {
 	if err := w.Broker.Create(opCtx, m, o.progress(ctx)); err != nil {
 		return fmt.Errorf("cannot create the instance: %w", err)
 	}
+	took.Create = lap()
+	o.d.Status.Took = &took
 	if err := failpoint.Hit(failpoint.LXDCreatedNotRecorded); err != nil {
 		return err
 	}
@@ -155,10 +160,12 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	o.runs = false
+	lap := o.w.laps()
 	if err := o.w.Broker.SetPower(ctx, o.d.instanceName(), to, stopTimeout); err != nil {
 		return fmt.Errorf("cannot %s the instance: %w", to, err)
 	}
 	o.runs = true
+	s.Took = startTook(s.Took, lap())
 	if err := failpoint.Hit(failpoint.LXDStartedNotRecorded); err != nil {
 		return err
 	}
@@ -177,7 +184,7 @@ const quickDeath = 10 * time.Second
 func (o *operation) ready(ctx context.Context) error {
 	o.leaveSlot()
 	s := &o.d.Status
-	detail := ""
+	detail, lap := "", o.w.laps()
 	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
 		waitCtx, done := o.wait(ctx)
 		defer done()
@@ -198,6 +205,7 @@ func (o *operation) ready(ctx context.Context) error {
 			return fmt.Errorf("the instance runs but is not ready: %w", err)
 		}
 		s.Addresses, detail = found.Addresses[:min(len(found.Addresses), containerbroker.MaxAddresses)], found.Summary()
+		s.Took = bootTook(s.Took, lap(), found.CloudInitTook)
 	}
 	clearFailure(s)
 	setReady(s, true, "Usable", detail, o.w.Now())

@@ -34,6 +34,9 @@ func TestDeclaredMachineRuns(t *testing.T) {
 	if len(s.Addresses) == 0 {
 		t.Error("no address is known")
 	}
+	if s.Took == nil || s.Took.Boot == 0 {
+		t.Errorf("the times are %+v", s.Took)
+	}
 	if intents, err := r.store.Intents(t.Context()); err != nil || len(intents) != 0 {
 		t.Errorf("intents left open: %v %v", intents, err)
 	}

@@ -196,6 +196,7 @@ type MachineStatus struct {
 	// of consecutive starts after which the instance soon stopped by itself.
 	StartedAt *time.Time `json:"started-at,omitempty"`
 	Deaths    int        `json:"deaths,omitempty"`
+	Took      *Took      `json:"took,omitempty"`
 }
 
 // RestartedFor names the changed fields for which an instance was restarted,

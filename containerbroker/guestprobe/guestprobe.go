@@ -20,10 +20,10 @@ import (
 // writes them; the script waits for one address of each list.
 //
 // The script prints "word value" lines, e.g. "init systemd", including the SSH
-// host keys of a guest that listens for SSH. After the line "result" it prints
-// cloud-init's result.json. The guest's root user may replace files, e.g. by a
-// fifo, so the script reads only regular files, and reads result.json for at
-// most 5 seconds. A systemd that has just started still has the name under
+// host keys of a guest that listens for SSH. After the lines "stages" and "result"
+// it prints cloud-init's status.json and result.json. The guest's root user may replace files, e.g. by a
+// fifo, so the script reads only regular files, and each of these for at most 5
+// seconds. A systemd that has just started still has the name under
 // which it was started, e.g. init, so the script also looks at its executable.
 // Early in the boot, "systemctl is-system-running --wait" returns too soon, so
 // the script runs it again.
@@ -105,6 +105,7 @@ if [ -d /etc/ssh ]; then
 fi
 limit=
 if has timeout; then limit="timeout 5"; fi
+if [ -f /run/cloud-init/status.json ]; then echo stages; $limit head -c 16384 /run/cloud-init/status.json; echo; fi
 if [ -f /run/cloud-init/result.json ]; then echo result; $limit head -c 16384 /run/cloud-init/result.json; fi
 exit 0
 `
@@ -137,7 +138,7 @@ func (o *Output) String() string { return o.kept.String() }
 func Report(report string) containerbroker.Readiness {
 	var ready containerbroker.Readiness
 	for line := range strings.SplitSeq(report, "\n") {
-		if line == "result" {
+		if line == "stages" || line == "result" {
 			break
 		}
 		word, value, _ := strings.Cut(line, " ")
@@ -151,6 +152,7 @@ func Report(report string) containerbroker.Readiness {
 	if failure := cloudInitFailure(report); failure != "" {
 		ready.CloudInit = "error: " + failure
 	}
+	ready.CloudInitTook = cloudInitTook(report)
 	return ready
 }
 
@@ -162,7 +164,7 @@ func Judge(report string, ready containerbroker.Readiness, waited time.Duration,
 	}
 	for line := range strings.SplitSeq(report, "\n") {
 		switch line {
-		case "result":
+		case "stages", "result":
 			return nil
 		case "address missing":
 			if lacking != "" {

@@ -36,7 +36,7 @@ func (a *app) commands() []*cobra.Command {
 		a.applyCommand(), a.planCommand(), a.validateCommand(), a.allowCommand(), a.deleteCommand(), a.waitCommand(), a.adoptCommand(),
 		a.releaseCommand(), a.exportCommand(), a.schemaCommand(), a.userDataCommand())...)
 	all = append(all, in(groupLook,
-		a.getCommand(), a.showCommand(), a.statusCommand(), a.eventsCommand())...)
+		a.getCommand(), a.showCommand(), a.statusCommand(), a.eventsCommand(), a.analyzeCommand())...)
 	all = append(all, in(groupGuest,
 		a.execCommand(), a.consoleCommand(), a.logsCommand(),
 		a.powerCommand("start", "Start machines", "Start machines that were stopped by hand or are declared `running: false`, until their\ndeclaration is applied again."),

@@ -69,6 +69,7 @@ var standIns = map[string]func() *standIn{
 		s.status.Guard = &client.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4 * time.Minute)}
 		return s
 	},
+	"timed":  timedHost,
 	"stored": storedHost,
 	"moving": movingHost,
 	"typed":  typedHost,
@@ -155,6 +156,26 @@ func webObject() client.Object {
 		}),
 		Events: []client.Event{{Seq: 5, Time: *before(time.Minute), Object: "machine/web", Level: "warning", Reason: "UpdateFailed", Message: "cannot set limits: refused"}},
 	}
+}
+
+// timedHost has machines whose creation was measured.
+func timedHost() *standIn {
+	s := smallHost()
+	for i := range s.machines {
+		switch s.machines[i].Name {
+		case "web":
+			s.machines[i].Took = &spec.Took{Image: 48.25, Turn: 0.004, Create: 6.5, Start: 1.25, Boot: 96.5, CloudInit: 88.125}
+		case "db":
+			s.machines[i].Took = &spec.Took{Turn: 12.5, Create: 5.75}
+		}
+	}
+	for i, e := range []struct {
+		reason string
+		before time.Duration
+	}{{"Initialising", 600 * time.Second}, {"InitialiseFailed", 590 * time.Second}, {"Initialising", 560 * time.Second}, {"Initialised", 487500 * time.Millisecond}, {"ProvisionerStarted", 480 * time.Second}} {
+		s.events = append(s.events, client.Event{Seq: int64(10 + i), Time: *before(e.before), Object: "type/lxd", Level: "info", Reason: e.reason})
+	}
+	return s
 }
 
 func smallStatus() client.Status {
