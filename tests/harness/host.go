@@ -68,8 +68,14 @@ func (l *LXD) StartHost(name string) *Host {
 // Restart reboots the host and waits until it is up again.
 func (h *Host) Restart() {
 	h.t.Helper()
-	h.lxd.Lxc("restart", h.Name)
+	h.Reboot()
 	h.settle()
+}
+
+// Reboot reboots the host and does not wait for it.
+func (h *Host) Reboot() {
+	h.t.Helper()
+	h.lxd.Lxc("restart", h.Name)
 }
 
 // settle waits until the host is up and has an address.
