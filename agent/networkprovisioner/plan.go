@@ -163,7 +163,7 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	}
 	err := rival(d, n, o.Host)
 	if err == nil {
-		err = unfit(n, o.Host, policy)
+		err = unfit(d, n, o.Host, policy)
 	}
 	if err == nil {
 		err = resisting(n, o)

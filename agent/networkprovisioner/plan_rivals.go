@@ -112,7 +112,7 @@ func deleted(p Planned) string {
 
 // unfit returns the reason why the declared network cannot be on this host, or
 // nil if it can.
-func unfit(n Network, o hostnet.Observed, policy Policy) error {
+func unfit(d Desired, n Network, o hostnet.Observed, policy Policy) error {
 	is := n.Record.Network
 	if l, there := o.Link(is.Bridge); there && !hostnet.Ours(policy.Namespace, l) {
 		what := "a bridge that is not hostler's"
@@ -124,14 +124,14 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
 		return nil
 	}
-	return clash(is, n, o, policy)
+	return clash(d, n, o, policy)
 }
 
 // clash returns an error if the host reaches a subnet of the network over
-// another link, or will do so after the network has given back a NIC's
-// addresses. Our bridges and the network's interfaces do not count as other
-// links.
-func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
+// another link, or will do so after a network has given back a NIC's addresses.
+// Our bridges and the network's interfaces do not count as other links.
+func clash(d Desired, n Network, o hostnet.Observed, policy Policy) error {
+	is := n.Record.Network
 	var routes []ipam.HostRoute
 	for _, r := range o.Routes {
 		l, _ := o.Link(r.Link)
@@ -144,14 +144,21 @@ func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error 
 		}
 		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
 	}
-	returned := n.Status.NICSettings
-	if was := n.Status.Applied; was != nil && slices.Equal(was.Addresses, is.Addresses) {
-		returned = nil // the host has had these addresses and the network's at once
+	if was := n.Status.Applied; was == nil || !slices.Equal(was.Addresses, is.Addresses) { // else the host has had all these addresses at once
+		for _, other := range d.Networks {
+			routes = append(routes, recordedRoutes(is, other.Status.NICSettings, o)...)
+		}
 	}
-	for _, nic := range slices.Sorted(maps.Keys(returned)) {
+	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
+}
+
+// recordedRoutes returns the routes to the subnets of recorded NICs, except those
+// that network is declares.
+func recordedRoutes(is spec.Network, recorded map[string]json.RawMessage, o hostnet.Observed) (routes []ipam.HostRoute) {
+	for _, nic := range slices.Sorted(maps.Keys(recorded)) {
 		var had hostnet.NICSettings
 		_, there := o.Link(nic)
-		if !there || slices.Contains(is.Interfaces, nic) || json.Unmarshal(returned[nic], &had) != nil {
+		if !there || slices.Contains(is.Interfaces, nic) || json.Unmarshal(recorded[nic], &had) != nil {
 			continue
 		}
 		for _, a := range had.Addresses {
@@ -160,5 +167,5 @@ func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error 
 			}
 		}
 	}
-	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
+	return routes
 }

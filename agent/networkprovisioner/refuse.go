@@ -28,7 +28,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 		if n.Life != state.Alive || !changed[spec.KindNetwork+"/"+n.Name] {
 			continue
 		}
-		if err := clash(n.Record.Network, n, o.Host, policy); err != nil {
+		if err := clash(d, n, o.Host, policy); err != nil {
 			reasons = append(reasons, fmt.Sprintf("network/%s: %v; use another range", n.Name, err))
 		}
 		if l, there := o.Host.Link(n.Record.Network.Bridge); there && l.Kind != "bridge" {

@@ -73,6 +73,28 @@ func TestSubnetOfAReturnedNICIsRefused(t *testing.T) {
 	}
 }
 
+// The same for a NIC of another network, which has the host's addresses until it
+// gives the NIC back.
+func TestSubnetOfAnotherNetworksNICIsRefused(t *testing.T) {
+	was := spec.Network{Bridge: "br-old", Interfaces: []string{"eth0"}}
+	had := hostnet.NICSettings{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
+	o := overNIC()
+	o.Host.Links[0].Name, o.Host.Links[0].Alias = "br-old", hostnet.Stamp("ns", "u-old")
+	for _, life := range []state.Life{state.Alive, state.Dying} {
+		old := network("old", was)
+		old.Life = life
+		old.Status = spec.NetworkStatus{State: stateReady, Applied: &was, NICSettings: map[string]json.RawMessage{"eth0": spec.Encode(had)}}
+		d := Desired{Networks: []Network{old, network("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"192.0.2.1/24"}})}}
+		p := Make(d, o, policy()).Networks[1]
+		if len(p.Errs) != 1 || !strings.Contains(p.Errs[0].Error(), "192.0.2.0/24 over eth0") {
+			t.Errorf("%s: %v", life, p.Errs)
+		}
+		if err := Refuse(d, o, policy(), map[string]bool{"network/lan": true}); err == nil {
+			t.Errorf("%s: Refuse returns nil", life)
+		}
+	}
+}
+
 // A NIC that is no longer on the host can be replaced by another, and a network
 // with its own address in the NIC's subnet can move to another NIC.
 func TestANICIsReplaced(t *testing.T) {
