@@ -48,11 +48,11 @@ func newCloud(t *testing.T, lxd *harness.LXD, name string) *cloud {
 
 // machines returns a declaration of the named machines.
 func (c *cloud) machines(names ...string) string {
-	text := "#hostler-config\nversion: 1\nmachines:\n"
+	lines := []string{"#hostler-config", "version: 1", "machines:"}
 	for _, name := range names {
-		text += fmt.Sprintf("  %s: {type: %s, image: '%s'}\n", name, c.kind, c.image)
+		lines = append(lines, fmt.Sprintf("  %s: {type: %s, image: '%s'}", name, c.kind, c.image))
 	}
-	return text
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // boot boots the host as the named instance with user-data.
@@ -108,6 +108,28 @@ func (c *cloud) served(name string) {
 	})
 }
 
+// reported checks the times of the machine and the archive for a bug report.
+func (c *cloud) reported(name string) {
+	c.Helper()
+	for _, step := range []string{"prepare     type/" + c.kind, "create      machine/" + name, "boot        machine/" + name} {
+		if out := c.host.Sh("hostler analyze blame"); !strings.Contains(out, step) {
+			c.Errorf("no %q in\n%s", step, out)
+		}
+	}
+	c.host.Sh("cd /root && rm -rf hostler-logs-* && hostler collect-logs && tar -xzf hostler-logs-*.tar.gz && rm hostler-logs-*.tar.gz")
+	if out := c.host.Sh("cat /root/hostler-logs-*/collected.txt"); strings.Contains(out, "missing") {
+		c.Errorf("the archive is not whole: %s", out)
+	}
+	for file, want := range map[string]string{"plan.json": `"steps"`, "journal.txt": "The agent is ready", "declarations/cloud-init-host.json": name, "machines/" + name + ".json": "took", "cloud-init-status.json": "modules-final"} {
+		if out, err := c.host.Try("cat /root/hostler-logs-*/" + file); err != nil || !strings.Contains(out, want) {
+			c.Errorf("%s lacks %q: %s", file, want, out)
+		}
+	}
+	if out := c.host.Sh("sh /usr/share/bug/hostler/script 3>&1"); !strings.Contains(out, "hostler-logs.tar.gz has the logs") {
+		c.Errorf("the report is %s", out)
+	}
+}
+
 // A stock host gets the user-data of `hostler user-data`. cloud-init installs
 // the package and ends when the machine runs. Later boots without the user-data
 // change nothing.
@@ -128,6 +150,7 @@ func TestCloudInitMakesAHost(t *testing.T) {
 	}
 	id := c.running("web")
 	c.served("web")
+	c.reported("web")
 	stat := "stat -c '%a %U %G %i %Y' /etc/hostler/conf.d/cloud-init-host.yaml"
 	file := c.host.Sh(stat)
 	if !strings.HasPrefix(file, "640 root hostler-admin ") {

@@ -30,6 +30,8 @@ type env struct {
 	Getenv func(string) string
 	Now    func() time.Time
 	Term   terminal
+	// Run runs a program and returns its standard output.
+	Run func(ctx context.Context, path string, args ...string) (string, error)
 	// Root is the root of the host's files; empty means /.
 	Root string
 	// Dial returns a client of the agent behind a socket. The client connects at
