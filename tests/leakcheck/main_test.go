@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -92,5 +93,35 @@ func TestTablesThatLXDLeaves(t *testing.T) {
 		{"table":{"family":"inet","name":"incus","handle":5}},{"table":{"family":"inet","name":"hostler","handle":3}},{"chain":{"family":"inet","table":"lxd","name":"fwd.x","handle":4}}]}`))
 	if len(got) < 2 || !strings.Contains(strings.Join(got, "\n"), "fwd.x") || !strings.Contains(strings.Join(got, "\n"), "hostler") || strings.Contains(strings.Join(got, "\n"), `"name":"lxd"`) || strings.Contains(strings.Join(got, "\n"), "incus") {
 		t.Errorf("%q", got)
+	}
+}
+
+// A container of classic LXC that was left is found in each of its three places;
+// containers of LXD are not.
+func TestContainersThatAreLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{
+		"lib/web", "cgroup/pids/lxc.payload.hostler.web", "cgroup/pids/lxc.payload.example", "cgroup/system.slice/lxc.monitor.hostler.web/x",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sockets := filepath.Join(dir, "unix")
+	table := "Num       RefCount Protocol Flags    Type St Inode Path\n" +
+		"0: 00000002 00000000 00010000 0001 01 11 @/var/lib/hostler/lxc/web/command\n" +
+		"0: 00000003 00000000 00000000 0001 03 12 @/var/lib/hostler/lxc/web/command\n" +
+		"0: 00000002 00000000 00010000 0001 01 13 @/var/lib/lxd/containers/example/command\n" +
+		"0: 00000002 00000000 00010000 0001 01 14\n"
+	if err := os.WriteFile(sockets, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := containers(filepath.Join(dir, "lib"), filepath.Join(dir, "cgroup"), sockets)
+	want := []string{
+		filepath.Join(dir, "cgroup/pids/lxc.payload.hostler.web"), filepath.Join(dir, "cgroup/system.slice/lxc.monitor.hostler.web"),
+		filepath.Join(dir, "lib/web"), "@/var/lib/hostler/lxc/web/command",
+	}
+	if slices.Sort(want); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

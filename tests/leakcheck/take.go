@@ -57,6 +57,7 @@ func take() Snapshot {
 		parametersClass: sysctls("/proc/sys"),
 		"processes":     processes("/proc"),
 		"listeners":     listeners(ask("ss", "-Hltn")),
+		"lxc":           containers("/var/lib/lxc", "/sys/fs/cgroup", "/proc/net/unix"),
 	}
 	for _, pattern := range watched {
 		paths, _ := filepath.Glob(pattern)
@@ -243,6 +244,39 @@ func processes(root string) (out []string) {
 	}
 	return out
 }
+
+// containers lists classic LXC's containers below root, the cgroups that liblxc
+// made for containers of hostler, e.g. lxc.payload.hostler.web, and the command
+// sockets of running containers. It omits the containers of LXD and Incus.
+func containers(root, cgroups, sockets string) []string {
+	out, _ := filepath.Glob(filepath.Join(root, "*"))
+	_ = filepath.WalkDir(cgroups, func(path string, d fs.DirEntry, err error) error {
+		switch name := filepath.Base(path); {
+		case err != nil || !d.IsDir():
+		case hostlersGroup.MatchString(name):
+			out = append(out, path)
+			return fs.SkipDir
+		case strings.HasPrefix(name, "lxc."):
+			return fs.SkipDir
+		}
+		return nil
+	})
+	table, _ := os.ReadFile(sockets)
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) == 8 && commandSocket.MatchString(fields[7]) && !daemonsSocket.MatchString(fields[7]) {
+			out = append(out, fields[7])
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var (
+	// A name of LXD or Incus has no dot; hostler's has one after the namespace.
+	hostlersGroup = regexp.MustCompile(`^lxc\.(payload|monitor)\.[^.]+\.`)
+	commandSocket = regexp.MustCompile(`^@/.*/command$`)
+	daemonsSocket = regexp.MustCompile(`/containers/[^/]+/command$`)
+)
 
 func accounts() (out []string) {
 	for _, file := range []string{"/etc/passwd", "/etc/group"} {
