@@ -88,6 +88,14 @@ const (
 	NetLastingWritten      Point = "net-lasting-file-written"
 	APIAcceptedNotDurable  Point = "api-accepted-before-durable"
 	APIDurableNotConfirmed Point = "api-durable-before-reply"
+	MigrateBegun           Point = "migrate-begun"
+	MigrateStopped         Point = "migrate-stopped"
+	MigrateImported        Point = "migrate-imported"
+	MigrateCompared        Point = "migrate-compared"
+	MigrateRestamped       Point = "migrate-restamped"
+	MigrateCommitted       Point = "migrate-committed"
+	MigrateReady           Point = "migrate-ready"
+	MigrateRemoved         Point = "migrate-removed"
 )
 
 // Points lists every point. A test fails if no test campaign covers a point.
@@ -100,7 +108,7 @@ var Points = slices.Concat([]Point{
 	LXDBeforeStart, LXDStartedNotRecorded, LXDStopping, LXDDeleteSent, LXDDeletedNotRecorded, LXDEventResync,
 	KVMDefineNoReply, KVMOverlayMade, KVMSeedMade, KVMBeforeStart, KVMStartNoReply, KVMDestroyed, KVMFilesGone,
 	APIAcceptedNotDurable, APIDurableNotConfirmed,
-}, LXC, Storage, Networks, Uplinks)
+}, LXC, Storage, Networks, Uplinks, Migrate)
 
 // LXC lists the points of classic LXC's driver. The tests of containerbroker/lxc
 // try these points.
@@ -128,4 +136,10 @@ var Networks = []Point{
 // files, which the tests of hostnet/persist try.
 var Uplinks = []Point{
 	NetEnslaved, NetReleased, NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted, NetLastingWritten,
+}
+
+// Migrate lists the points on a machine's way from LXD to Incus. tests/migrate
+// tries these points.
+var Migrate = []Point{
+	MigrateBegun, MigrateStopped, MigrateImported, MigrateCompared, MigrateRestamped, MigrateCommitted, MigrateReady, MigrateRemoved,
 }

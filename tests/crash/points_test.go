@@ -30,7 +30,7 @@ var initPoints = []string{
 var groups = regexp.MustCompile(`^(store|init|lxd|kvm|api)-`)
 
 // elsewhere are the others: they are tried where what they belong to is.
-var elsewhere = slices.Concat(failpoint.LXC, failpoint.Storage, failpoint.Networks, failpoint.Uplinks)
+var elsewhere = slices.Concat(failpoint.LXC, failpoint.Storage, failpoint.Networks, failpoint.Uplinks, failpoint.Migrate)
 
 // points lists the crash points that the agent itself names.
 func points(t *testing.T) []string {
