@@ -42,6 +42,9 @@ type constructors struct {
 	// renewer returns a function that restores removed files of the type in the
 	// runtime directory. It is nil if the type has none.
 	renewer func(p paths.Paths) (renew func() error)
+	// copier returns a driver that moves instances to another type's driver. It is
+	// nil if the type has none.
+	copier func(h *host) (*lxd.Driver, error)
 	// rootDiskNotice is the key of the initialiser's notice that root disks have
 	// no size limit. It is empty for a type whose root disks always have a
 	// limit.
@@ -90,6 +93,9 @@ func (l lxdDaemon) constructors() constructors {
 		socket: func(p paths.Paths, _ spec.TypesConfig) string { return l.socket(p) }, driver: l.newDriver, initialiser: l.newInitialiser,
 		remote: func(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error) {
 			return l.at(p, c.Namespace, lxd.Options{Logger: log})
+		},
+		copier: func(h *host) (*lxd.Driver, error) {
+			return l.at(h.paths, h.config().Namespace, lxd.Options{OperationTimeout: transferTimeout, Logger: h.logger.With("part", "migrate")})
 		},
 		rootDiskNotice: l.initialiser.RootDiskNotice(),
 		setup: Worker{

@@ -18,6 +18,8 @@ type applier interface {
 	// being removed. Awaits reports whether such objects exist.
 	Redeclare(ctx context.Context) error
 	Awaits() bool
+	// SetMigration records the progress of a machine's migration.
+	SetMigration(ctx context.Context, name, uid string, m spec.Migration) error
 }
 
 // redeclare is the worker that creates objects again that a document declared

@@ -12,6 +12,7 @@ import (
 	"hostler/agent/services/adoption"
 	"hostler/agent/services/guests"
 	"hostler/agent/services/hostreport"
+	"hostler/agent/services/migration"
 	"hostler/agent/services/planning"
 	"hostler/agent/spec"
 	"hostler/agent/workerapi"
@@ -25,6 +26,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		Service: api.Service{
 			Planner: h.planner(), Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
 			Host: h.reporter(), Adopter: h.adopter(), Exporter: h.adopter(), Guard: h.guard,
+			Migrator: migration.Planner{Hypervisors: h.hypervisors(), Store: h.store},
 		},
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,

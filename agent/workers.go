@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler/agent/logging"
+	"hostler/agent/migrate"
 	"hostler/agent/reconcile"
 	"hostler/agent/recovery"
 	"hostler/agent/services/metrics"
@@ -73,6 +74,13 @@ func Workers() []Worker {
 			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",
 			Doc:   "Creates an object again that was declared again during its removal, after the removal.",
 			start: func(h *host, a applier) func(context.Context) error { return h.redeclare(a) },
+		},
+		{
+			Name: "migrate", In: "machines, type/*", Out: "machines, LXD and Incus instances",
+			Doc: "Moves machines from LXD to Incus with their data, one at a time, as asked by `hostler migrate`.",
+			start: func(h *host, a applier) func(context.Context) error {
+				return migrate.New(h.common("migrate"), h.hypervisors(), a.SetMigration).Run
+			},
 		},
 		{
 			Name: "networks", In: "networks, machines, host record, the kernel's network events",

@@ -106,6 +106,7 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/machines/{name}/console", right: rightChange, summary: "Join a machine's console", raw: s.console, request: reflect.TypeFor[struct{}](), stream: true},
 		{method: "GET", path: "/v1/machines/{name}/log", right: rightConsole, summary: "A machine's console log", raw: s.guestLog, stream: true},
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and retry immediately", mount: typed(s.retry)},
+		{method: "POST", path: "/v1/migrate", right: rightChange, summary: "Move machines to another container type", mount: typed(s.migrate), answerLimit: slow},
 		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), answerLimit: slow},
 		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of all objects and instances, secrets included", raw: s.export, answerLimit: slow},
 		{method: "POST", path: "/v1/guard/confirm", right: rightChange, summary: "Keep the change of the host's own network that waits for it", mount: typed(s.confirm)},

@@ -23,6 +23,7 @@ type Service struct {
 	Adopter  Adopter
 	Exporter Exporter
 	Guard    Guard
+	Migrator Migrator
 }
 
 // Planner predicts the steps that make the host match the declared state. Its
@@ -144,6 +145,13 @@ type Adopter interface {
 	// Stamp gives the instance the stamp of the machine object, which is already
 	// durable. It returns fault.Conflict if the stamp changed since Inspect.
 	Stamp(ctx context.Context, t spec.ContainerType, found Adoptable, machine state.Object) error
+}
+
+// Migrator plans moves of machines to another container type.
+type Migrator interface {
+	// Plan returns a step for each named machine, or for each machine of the type
+	// from if there are no names.
+	Plan(ctx context.Context, from, to spec.ContainerType, names []string) ([]client.MigrationStep, error)
 }
 
 // Exporter returns the YAML of a declaration, or of all objects and instances

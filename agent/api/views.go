@@ -21,10 +21,13 @@ func machineRow(o state.Object) (client.Machine, error) {
 		Name: o.Name, Type: rec.Machine.Type, Life: string(o.Life), Status: machineStatus(o.Life, st.State), Message: st.Message,
 		Image: rec.Machine.Image, Addresses: orEmpty(st.Addresses), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		Declaration: rec.Declaration, UID: o.UID, Generation: o.Generation, Observed: st.ObservedGeneration == o.Generation,
-		Percent: st.Percent, Took: st.Took, Hardware: st.Hardware, Conditions: orEmpty(st.Conditions),
+		Percent: st.Percent, Took: st.Took, Hardware: st.Hardware, Conditions: orEmpty(st.Conditions), Migration: rec.Migration,
 	}
 	if p := rec.PowerOverride; p != nil && !*p && row.Status == spec.MachineStopped && row.Message == "" {
 		row.Message = "stopped by hand"
+	}
+	if m := rec.Migration; m != nil && m.Phase == spec.MigrationFailed && row.Message == "" {
+		row.Message = "not migrated to " + string(m.To) + ": " + m.Error
 	}
 	if rec.Held != "" && o.Life == state.Alive {
 		row.Conditions = spec.SetCondition(slices.Clone(row.Conditions), spec.Condition{

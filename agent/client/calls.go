@@ -107,6 +107,13 @@ func (c *Client) Power(ctx context.Context, machine, action string) error {
 	return c.Call(ctx, http.MethodPost, machinePath(machine, "power"), nil, PowerRequest{Action: action}, nil)
 }
 
+// Migrate moves machines (all of the type from if machines is empty) to another
+// container type, or only returns the steps if dryRun is true.
+func (c *Client) Migrate(ctx context.Context, from, to string, machines []string, dryRun bool) ([]MigrationStep, error) {
+	var a MigrateAnswer
+	return a.Steps, c.Call(ctx, http.MethodPost, "/v1/migrate", nil, MigrateRequest{From: from, To: to, Machines: machines, DryRun: dryRun}, &a)
+}
+
 // Retry clears the error of an object (KIND/NAME) and requests a new attempt at
 // once. If force is true, it detaches storage even while a process holds it.
 func (c *Client) Retry(ctx context.Context, object string, force bool) error {

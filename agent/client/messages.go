@@ -44,6 +44,30 @@ type PowerRequest struct {
 	Action string `json:"action" enum:"start,stop,restart"`
 }
 
+// MigrateRequest moves machines between container types. No machines means all
+// machines of the type From.
+type MigrateRequest struct {
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+	Machines []string `json:"machines,omitempty" maxItems:"10000"`
+	// DryRun only returns the steps.
+	DryRun bool `json:"dry-run,omitempty"`
+}
+
+// MigrationStep is the move of a machine.
+type MigrationStep struct {
+	Machine string `json:"machine"`
+	UID     string `json:"uid"`
+	Detail  string `json:"detail"`
+	// Refused says why the machine cannot be moved. It is empty if it can.
+	Refused string `json:"refused,omitempty"`
+}
+
+// MigrateAnswer holds a step per machine.
+type MigrateAnswer struct {
+	Steps []MigrationStep `json:"steps"`
+}
+
 // RetryRequest names an object (KIND/NAME) whose error should be cleared.
 type RetryRequest struct {
 	Object string `json:"object" maxLength:"256"`

@@ -33,6 +33,8 @@ type Machine struct {
 	Took       *spec.Took       `json:"took,omitempty"`
 	Hardware   *spec.Hardware   `json:"hardware,omitempty"`
 	Conditions []spec.Condition `json:"conditions"`
+	// Migration is the last move to another container type.
+	Migration *spec.Migration `json:"migration,omitempty"`
 }
 
 // Declaration is a row of `hostler get declarations -o json`.

@@ -47,10 +47,10 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 			if err := o.Decode(&r, nil); err != nil {
 				return s, err
 			}
+			s.needed = s.needed || r.Needs(w.Type)
 			if r.Machine.Type != w.Type {
 				continue
 			}
-			s.needed = true
 			var status spec.MachineStatus
 			if o.Decode(nil, &status) == nil && status.Attempts.ErrorKind != "" {
 				s.failures[o.Name] = status.Attempts.Count

@@ -70,6 +70,7 @@ func (w *State) Apply(q Request, host Host) (a Applied, err error) {
 // put puts documents in force and updates the records.
 func (w *State) put(q Request) (a Applied, err error) {
 	docs := q.Documents
+	w.retype(docs)
 	if err := w.checkSources(docs, q.Replace); err != nil {
 		return a, err
 	}

@@ -118,6 +118,8 @@ func (w *State) checkRenames(doc Document) error {
 		switch {
 		case w.making[o.before.UID]:
 			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is still being made; rename it when it is there", doc.Name, previous)
+		case o.machine().Migration.Open():
+			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is being migrated; rename it afterwards", doc.Name, previous)
 		case was.Type != m.Type:
 			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become machine/%s of type %s", previous, was.Type, name, m.Type))
 		case !renamable(was):

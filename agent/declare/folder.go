@@ -73,6 +73,7 @@ func (w *State) ApplyFolder(f Folder, host Host) (FolderAnswer, []Document, erro
 		answer.Settling = append(slices.Clone(f.Settling), "a file of "+f.Path)
 	}
 	docs := w.readFolder(f, answer.Refused)
+	w.retype(docs)
 	left := w.leaving(f, docs)
 	if err := w.takeOver(docs, left, host, answer.Refused); err != nil {
 		return answer, docs, err

@@ -30,6 +30,12 @@ func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	s := d.Status
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
+	if d.migrates() {
+		clearFailure(&s)
+		s.State, s.Message, s.ObservedGeneration = spec.MachineProvisioning, "moving to "+string(d.Record.Migration.To), d.Generation
+		setReady(&s, false, "Migrating", "", now)
+		return s
+	}
 	s.Percent, s.Hardware, s.Ports = nil, hardwareOf(inst), portsOf(inst)
 	if inst == nil || inst.Status != containerbroker.StatusFrozen {
 		s.RetriesDone = d.Record.RetryRequest

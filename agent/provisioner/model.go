@@ -64,6 +64,13 @@ func (d Desired) wantsRunning() bool {
 	return d.Record.Machine.WantsRunning()
 }
 
+// migrates reports whether the machine is left alone because its instance is
+// being moved to another container type. The removal of such a machine waits.
+func (d Desired) migrates() bool {
+	m := d.Record.Migration
+	return m.Moving() || m.Moved() && d.Life != state.Alive
+}
+
 // instanceName returns the name of the machine's instance. The instance keeps
 // its name when the machine is renamed.
 func (d Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }

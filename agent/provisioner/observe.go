@@ -122,6 +122,11 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		}
 		inst := instances[d.UID]
 		status := assess(*d, inst, byUID[d.UID], now)
+		if d.migrates() { // the instance keeps the storage and NICs that it uses
+			writes.Status(d.id(), d.UID, d.Status, status)
+			d.Status = status
+			continue
+		}
 		status.RestartedFor = pendingRestart(*d, inst, status.RestartedFor, w.Differ.Diff)
 		status.FailedStep = remainingFailure(*d, inst, status.FailedStep, w.Differ.Diff)
 		status.Uses, status.UsesNICs = uses(*d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)

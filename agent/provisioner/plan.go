@@ -40,7 +40,7 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 	p := newPlanner(desired, observed, policy)
 	var steps []Step
 	for _, d := range desired {
-		if policy.Busy[d.Name] {
+		if policy.Busy[d.Name] || d.migrates() {
 			continue
 		}
 		if d.Life == state.Alive {

@@ -38,6 +38,12 @@ func provisioned(d *Desired) {
 
 func adopted(d *Desired) { d.Record.Adopted = true }
 
+func migrating(p spec.MigrationPhase) func(*Desired) {
+	return func(d *Desired) {
+		d.Record.Migration = &spec.Migration{From: spec.LXD, To: spec.Incus, Phase: p}
+	}
+}
+
 func dying(d *Desired) { d.Life, d.Generation = state.Dying, 2 }
 
 func failed(kind fault.Kind, next *time.Time) func(*Desired) {
@@ -200,6 +206,8 @@ func TestClassification(t *testing.T) {
 		{name: "dies soon after every start: pauses grow", desired: []Desired{machine("web", provisioned, func(d *Desired) {
 			d.Status.StartedAt, d.Status.Deaths = &t0, 4
 		})}, instances: []containerbroker.Instance{instance("web", stopped)}, want: []string{"start web in 4s"}},
+		{name: "a moving machine is left alone", desired: []Desired{machine("web", provisioned, migrating(spec.MigrationMoving))}},
+		{name: "so is its removal until the end", desired: []Desired{machine("web", provisioned, dying, migrating(spec.MigrationMoved))}, instances: []containerbroker.Instance{instance("web")}},
 		{name: "busy is left alone", desired: []Desired{machine("web"), machine("db")}, policy: Policy{Busy: map[string]bool{"web": true}}, want: []string{"create db"}},
 		{name: "P20 nothing is planned blindly", desired: []Desired{machine("web")}, policy: Policy{Namespace: "blind"}},
 		{

@@ -24,14 +24,12 @@ const (
 type MachineRecord struct {
 	Header
 	Machine Machine `json:"machine"`
-	// Consents counts the allowed recreates. Its only purpose is that each consent
-	// makes a new generation.
+	// Consents counts the allowed recreates, so that each makes a new generation.
 	Consents int `json:"consents,omitempty"`
 	// PowerOverride is the power state requested by `hostler start` or `stop`;
 	// applying the declaration again clears it. Nil means as declared.
 	PowerOverride *bool `json:"power-override,omitempty"`
-	// RestartRequest counts `hostler restart` calls. Its only purpose is that each
-	// call makes a new generation.
+	// RestartRequest counts `hostler restart` calls; each makes a new generation.
 	RestartRequest int `json:"restart-request,omitempty"`
 	// Adopted is true if the instance existed before the machine was declared. The
 	// instance keeps the user-data and keys of its creation.
@@ -43,6 +41,8 @@ type MachineRecord struct {
 	// InstanceName is the name of the instance of a renamed machine. It is empty
 	// if the instance has the machine's name.
 	InstanceName string `json:"instance-name,omitempty"`
+	// Migration is the last move of the machine to another container type, or nil.
+	Migration *Migration `json:"migration,omitempty"`
 }
 
 // Consent records the impacts that the user allows. It counts each consent to a

@@ -37,6 +37,10 @@ type TypeInfo struct {
 	// LocalBridge is the bridge that the hypervisor creates itself.
 	LocalBridge string
 
+	// MovesTo is the type to which machines of the type can move with their data,
+	// or "".
+	MovesTo ContainerType
+
 	// pool returns the configured storage pool of root disks. It is nil for a type
 	// without that setting.
 	pool func(TypesConfig) string
@@ -47,7 +51,7 @@ type TypeInfo struct {
 var containerTypes = []TypeInfo{
 	{
 		Type: LXD, Hypervisor: "LXD", Description: "LXD container", ImageForm: "lxd", OwnImages: true, Container: true,
-		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxdbr0",
+		MinMemory: minMemory, MinRootDisk: minRootDisk, LocalBridge: "lxdbr0", MovesTo: Incus,
 		pool: func(c TypesConfig) string { return c.LXD.Pool },
 	},
 	{

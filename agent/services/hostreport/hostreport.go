@@ -127,7 +127,7 @@ func recordsOf(objects []state.Object, t spec.ContainerType) map[string]bool {
 	records := make(map[string]bool, len(objects))
 	for _, o := range objects {
 		var record spec.MachineRecord
-		if err := o.Decode(&record, nil); err != nil || record.Machine.Type == t {
+		if err := o.Decode(&record, nil); err != nil || record.Machine.Type == t || record.Migration.Open() {
 			records[o.UID] = true
 		}
 	}

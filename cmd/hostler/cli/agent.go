@@ -54,6 +54,7 @@ type operator interface {
 	ResizeVolume(ctx context.Context, name, size string) error
 	Adopt(ctx context.Context, containerType, instance string) (client.Machine, error)
 	Release(ctx context.Context, machine string) error
+	Migrate(ctx context.Context, from, to string, machines []string, dryRun bool) ([]client.MigrationStep, error)
 }
 
 type host interface {

@@ -44,7 +44,7 @@ func (a *app) commands() []*cobra.Command {
 		a.powerCommand("restart", "Restart machines", "Stop machines and start them again."),
 		a.retryCommand())...)
 	all = append(all, in(groupHost,
-		a.doctorCommand(), a.collectCommand(), a.harvestCommand(), a.imageCommand(), a.volumeCommand(),
+		a.doctorCommand(), a.collectCommand(), a.harvestCommand(), a.migrateCommand(), a.imageCommand(), a.volumeCommand(),
 		a.confirmCommand(), a.revertCommand())...)
 	all = append(all, in(groupMore, a.versionCommand(), a.completionCommand())...)
 	return append(all, a.internalCommand())

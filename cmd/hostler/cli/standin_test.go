@@ -258,6 +258,18 @@ func (s *standIn) Release(_ context.Context, machine string) error {
 	return s.did("release %s", machine)
 }
 
+func (s *standIn) Migrate(_ context.Context, from, to string, machines []string, dryRun bool) ([]client.MigrationStep, error) {
+	var steps []client.MigrationStep
+	for i, m := range s.machines {
+		step := client.MigrationStep{Machine: m.Name, UID: m.UID, Detail: "stopped during the copy, then started in " + to}
+		if i%2 == 1 {
+			step.Refused = "it is of type incus"
+		}
+		steps = append(steps, step)
+	}
+	return steps, s.did("migrate %s %s %v %v", from, to, machines, dryRun)
+}
+
 func (s *standIn) Status(context.Context) (client.Status, error) { return s.status, s.did("status") }
 func (s *standIn) Doctor(context.Context) ([]client.Check, error) {
 	return s.checks, s.did("doctor")

@@ -1,0 +1,56 @@
+package declare
+
+import (
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
+)
+
+// The machine and its document change their type in one write, and the former
+// document declares the same machine.
+func TestMigration(t *testing.T) {
+	site := spec.Declaration{Version: spec.Version, Name: "site", Machines: map[string]spec.Machine{"web": {Type: spec.LXD, Image: "debian/12"}}}
+	w, err := New([]state.Object{
+		{
+			ID: state.ID{Kind: spec.KindDeclaration, Name: "site"}, Revision: 1, Life: state.Alive,
+			Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceApply, Document: site}),
+		},
+		{
+			ID: state.ID{Kind: spec.KindMachine, Name: "web"}, UID: "u", Life: state.Alive,
+			Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: site.Machines["web"]}),
+		},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := spec.Migration{From: spec.LXD, To: spec.Incus, Phase: spec.MigrationWaiting}
+	faulttest.Want(t, w.SetMigration("web", "another", m), fault.NotFound)
+	if err := w.SetMigration("web", "u", m); err != nil {
+		t.Fatal(err)
+	}
+	faulttest.Want(t, w.SetMigration("web", "u", m), fault.Conflict, "begun already")
+	if got := w.objects["machine/web"].machine().Machine.Type; got != spec.LXD {
+		t.Errorf("a waiting machine is of type %s", got)
+	}
+	m.Phase = spec.MigrationMoved
+	if err := w.SetMigration("web", "u", m); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.objects["machine/web"].machine().Machine.Type; got != spec.Incus {
+		t.Errorf("a moved machine is of type %s", got)
+	}
+	if got := w.declarations["site"].record.Document.Machines["web"].Type; got != spec.Incus {
+		t.Errorf("its document says %s", got)
+	}
+	if writes := w.Writes(); len(writes) != 2 {
+		t.Errorf("writes %+v", writes)
+	}
+	docs := []Document{{Document: documents.Document{Name: "site", Declaration: site}}}
+	if w.retype(docs); site.Machines["web"].Type != spec.Incus {
+		t.Errorf("the former document declares type %s", site.Machines["web"].Type)
+	}
+}

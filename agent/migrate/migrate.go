@@ -1,0 +1,340 @@
+// Package migrate moves machines from one container type to another with their
+// data, e.g. from LXD to Incus. A machine's record holds the phase of its
+// migration. An agent that starts after a crash copies the instance again, or
+// completes the migration if the machine already has the new type.
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// stopTimeout is the time that an instance has to shut down.
+const stopTimeout = 30 * time.Second
+
+// ackTimeout is the time that the provisioner has to leave a machine alone.
+const ackTimeout = 5 * time.Minute
+
+// Hypervisors gives access to the instances of all container types.
+type Hypervisors struct {
+	// Namespace is the namespace of the agent's stamps.
+	Namespace string
+	Broker    func(t spec.ContainerType) (containerbroker.Broker, error)
+	// Movable returns why an instance cannot be copied, or nil.
+	Movable func(ctx context.Context, t spec.ContainerType, instance string) error
+	// Transfer copies a stopped instance that bears the stamp, and compares the
+	// copy with the original. The copy is stopped and bears the stamp too.
+	Transfer func(ctx context.Context, from, to spec.ContainerType, instance string, stamp containerbroker.Stamp) error
+}
+
+// Recorder records the progress of a machine's migration durably.
+type Recorder func(ctx context.Context, name, uid string, m spec.Migration) error
+
+// Worker carries out the migrations, one machine at a time.
+type Worker struct {
+	*reconcile.Frame
+	Hypervisors
+	record Recorder
+}
+
+// New returns a worker. Run starts it.
+func New(c reconcile.Common, h Hypervisors, record Recorder) *Worker {
+	return &Worker{Frame: reconcile.NewFrame(c), Hypervisors: h, record: record}
+}
+
+// Run carries out migrations until ctx ends.
+func (w *Worker) Run(ctx context.Context) error {
+	return w.Frame.Run(ctx, reconcile.Work{
+		Objects: "machines", Kinds: []string{spec.KindMachine, spec.KindContainerType}, Pass: w.pass,
+	})
+}
+
+// Machine is a machine that is to move.
+type Machine struct {
+	state.Object
+	spec.Migration
+	Record spec.MachineRecord
+	Status spec.MachineStatus
+	// target is the status of the container type to which the machine moves.
+	target spec.TypeStatus
+}
+
+// Instance returns the name of the machine's instance.
+func (m Machine) Instance() string {
+	if m.Record.InstanceName != "" {
+		return m.Record.InstanceName
+	}
+	return m.Name
+}
+
+// observed reports whether the provisioner has seen the present record.
+func (m Machine) observed() bool { return m.Status.ObservedGeneration >= m.Generation }
+
+// settled reports whether the machine is as declared after its move.
+func (m Machine) settled() bool {
+	ready := spec.ConditionOf(m.Status.Conditions, spec.ConditionReady).Status
+	return m.observed() && (m.Status.State == spec.MachineRunning && ready || m.Status.State == spec.MachineStopped)
+}
+
+// open returns the machines with an open migration, sorted by name. The machines
+// that are being moved come first.
+func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
+	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindContainerType)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	types := map[string]spec.TypeStatus{}
+	var waiting []Machine
+	for _, o := range objects {
+		if o.Kind == spec.KindContainerType {
+			var status spec.TypeStatus
+			if err := o.Decode(nil, &status); err != nil {
+				return nil, err
+			}
+			types[o.Name] = status
+		}
+	}
+	for _, o := range objects {
+		if o.Kind != spec.KindMachine {
+			continue
+		}
+		m := Machine{Object: o}
+		if err := o.Decode(&m.Record, &m.Status); err != nil {
+			return nil, err
+		}
+		if !m.Record.Migration.Open() {
+			continue
+		}
+		m.Migration = *m.Record.Migration
+		m.target = types[string(m.To)]
+		if m.Phase == spec.MigrationWaiting {
+			waiting = append(waiting, m)
+		} else {
+			all = append(all, m)
+		}
+	}
+	return append(all, waiting...), nil
+}
+
+// pass takes each migration as far as it goes now. A machine waits until the
+// machine before it runs under its new type.
+func (w *Worker) pass(ctx context.Context) (next time.Time, err error) {
+	machines, err := w.open(ctx)
+	if err != nil {
+		return next, err
+	}
+	busy := false
+	for _, m := range machines {
+		switch {
+		case m.Moved():
+			busy = true
+			if failed := w.finish(ctx, m); failed != nil {
+				err = failed
+			}
+		case m.Moving():
+			busy = true
+			if m.Life == state.Alive && !m.observed() && w.Now().Sub(m.Began) < ackTimeout {
+				next = reconcile.Earliest(next, m.Began.Add(ackTimeout))
+				continue
+			}
+			if failed := w.move(ctx, m); failed != nil && ctx.Err() == nil {
+				err = w.undo(ctx, m, failed)
+			}
+		case !busy:
+			if busy, err = w.begin(ctx, m); err != nil {
+				return next, err
+			}
+		}
+	}
+	return next, err
+}
+
+// begin takes a machine out of its provisioner's care if nothing speaks against
+// its move.
+func (w *Worker) begin(ctx context.Context, m Machine) (begun bool, err error) {
+	switch {
+	case m.Life != state.Alive:
+		return false, w.fail(ctx, m, fault.New(fault.Conflict, "the machine is being removed"))
+	case m.target.State == "error":
+		return false, w.fail(ctx, m, fault.New(fault.NeedsOperator, "the host is not ready for %s machines: %s", m.To, m.target.Message))
+	case m.target.State != "ready":
+		return false, nil // a change of the type's status wakes the worker
+	}
+	if err := w.Movable(ctx, m.From, m.Instance()); err != nil {
+		return false, w.fail(ctx, m, err)
+	}
+	m.Phase, m.Began = spec.MigrationMoving, w.Now()
+	return true, w.record(ctx, m.Name, m.UID, m.Migration)
+}
+
+// move copies the machine's instance and gives the machine its new type. All of
+// it can be done again.
+func (w *Worker) move(ctx context.Context, m Machine) error {
+	switch {
+	case m.Life != state.Alive:
+		return fault.New(fault.Conflict, "the machine is being removed")
+	case !m.observed():
+		return fault.New(fault.Transient, "the %s provisioner does not answer", m.From)
+	}
+	from, err := w.Broker(m.From)
+	if err != nil {
+		return err
+	}
+	original, err := w.find(ctx, from, m)
+	if err != nil {
+		return err
+	}
+	if original == nil {
+		return fault.New(fault.NotFound, "the instance of the machine is gone")
+	}
+	if err := w.removeCopy(ctx, m); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MigrateBegun); err != nil {
+		return err
+	}
+	// Without autostart neither the original nor the copy starts with the host.
+	change := containerbroker.Machine{Name: original.Name, Stamp: *original.Stamp}
+	if change.Stamp.Record, err = retyped(original.Stamp.Record, m.From); err != nil {
+		return err
+	}
+	if err := from.Update(ctx, change, []containerbroker.Change{{Field: containerbroker.FieldAutostart}, {Field: containerbroker.FieldRecord}}); err != nil {
+		return err
+	}
+	if err := from.SetPower(ctx, original.Name, containerbroker.PowerStop, stopTimeout); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MigrateStopped); err != nil {
+		return err
+	}
+	if err := w.Transfer(ctx, m.From, m.To, original.Name, *original.Stamp); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MigrateCompared); err != nil {
+		return err
+	}
+	// From here on, the original is a moved instance, which no harvest deletes and
+	// no recovery of a lost store takes for the machine's instance.
+	if change.Stamp.Record, err = retyped(original.Stamp.Record, m.To); err != nil {
+		return err
+	}
+	if err := from.Update(ctx, change, []containerbroker.Change{{Field: containerbroker.FieldRecord}}); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MigrateRestamped); err != nil {
+		return err
+	}
+	m.Phase = spec.MigrationMoved
+	if err := w.record(ctx, m.Name, m.UID, m.Migration); err != nil {
+		return err
+	}
+	w.event(ctx, m, state.LevelInfo, "Migrated", fmt.Sprintf("copied from %s to %s; all files are equal", m.From, m.To))
+	return failpoint.Hit(failpoint.MigrateCommitted)
+}
+
+// finish removes the original once the machine is as declared.
+func (w *Worker) finish(ctx context.Context, m Machine) error {
+	if m.Life == state.Alive && !m.settled() {
+		return nil
+	}
+	if err := failpoint.Hit(failpoint.MigrateReady); err != nil {
+		return err
+	}
+	from, err := w.Broker(m.From)
+	if err != nil {
+		return err
+	}
+	if err := from.Delete(ctx, m.Instance(), containerbroker.Stamp{Namespace: w.Namespace, UID: m.UID}); err != nil && !fault.Is(err, fault.Conflict) {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MigrateRemoved); err != nil {
+		return err
+	}
+	m.Phase = spec.MigrationDone
+	return w.record(ctx, m.Name, m.UID, m.Migration)
+}
+
+// undo removes the copy and returns the machine to its provisioner, which
+// starts the original again.
+func (w *Worker) undo(ctx context.Context, m Machine, cause error) error {
+	if now, err := w.Store.Get(ctx, m.ID); err != nil {
+		return err
+	} else if err := now.Decode(&m.Record, nil); err != nil {
+		return err
+	}
+	if !m.Record.Migration.Moving() {
+		return cause // the machine has its new type already
+	}
+	if err := w.removeCopy(ctx, m); err != nil && !fault.Is(err, fault.Conflict) {
+		cause = fmt.Errorf("%w (and the copy stays in %s: %v)", cause, m.To, err)
+	}
+	return w.fail(ctx, m, cause)
+}
+
+func (w *Worker) fail(ctx context.Context, m Machine, cause error) error {
+	m.Phase, m.Error = spec.MigrationFailed, fault.Clip(cause.Error(), 2048)
+	if err := w.record(ctx, m.Name, m.UID, m.Migration); err != nil {
+		return err
+	}
+	w.event(ctx, m, state.LevelError, "MigrationFailed", fmt.Sprintf("the machine stays of type %s: %v", m.From, cause))
+	return nil
+}
+
+func (w *Worker) event(ctx context.Context, m Machine, level, reason, message string) {
+	w.Record(ctx, state.Event{Object: m.ID, UID: m.UID, Level: level, Reason: reason, Message: message})
+}
+
+// removeCopy removes the copy that an earlier attempt made.
+func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
+	to, err := w.Broker(m.To)
+	if err != nil {
+		return err
+	}
+	made, err := w.find(ctx, to, m)
+	if err != nil || made == nil {
+		return err
+	}
+	return to.Delete(ctx, made.Name, *made.Stamp)
+}
+
+// find returns the machine's instance, or nil if there is none.
+func (w *Worker) find(ctx context.Context, b containerbroker.Broker, m Machine) (*containerbroker.Instance, error) {
+	all, err := b.List(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range all {
+		if i.Name != m.Instance() {
+			continue
+		}
+		if i.Stamp == nil || i.Stamp.Namespace != w.Namespace || i.Stamp.UID != m.UID {
+			return nil, fault.New(fault.Conflict, "another instance is named %q", i.Name)
+		}
+		return &i, nil
+	}
+	return nil, nil
+}
+
+// retyped returns a stamp's record for a machine of the type t.
+func retyped(record string, t spec.ContainerType) (string, error) {
+	var stamped, m map[string]json.RawMessage
+	err := json.Unmarshal([]byte(record), &stamped)
+	if err == nil {
+		err = json.Unmarshal(stamped["machine"], &m)
+	}
+	if err != nil || m == nil {
+		return "", fault.New(fault.NeedsOperator, "the stamp of the instance is not readable")
+	}
+	m["type"] = spec.Encode(t)
+	stamped["machine"] = spec.Encode(m)
+	return string(spec.Encode(stamped)), nil
+}
