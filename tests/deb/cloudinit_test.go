@@ -35,8 +35,8 @@ func newCloud(t *testing.T, lxd *harness.LXD, name string) *cloud {
 	}
 	c.host.Sh("apt-get -qq update")
 	c.host.Install("cloud-init", "openssh-server", "sudo")
-	if harness.HostRelease(t).Name != "debian/12" { // cloud-init restarts it with networkd
-		c.host.Install("systemd-resolved")
+	if harness.HostRelease(t).Name != "debian/12" { // cloud-init runs their programs
+		c.host.Install("systemd-resolved", "lsb-release")
 	}
 	image, digest := harness.TinyImage(t)
 	c.host.Push(image, "/root/tiny.tar.gz")
@@ -111,8 +111,8 @@ func (c *cloud) served(name string) {
 // reported checks the times of the machine and the archive for a bug report.
 func (c *cloud) reported(name string) {
 	c.Helper()
-	for _, step := range []string{"prepare     type/" + c.kind, "create      machine/" + name, "boot        machine/" + name} {
-		if out := c.host.Sh("hostler analyze blame"); !strings.Contains(out, step) {
+	for _, step := range []string{"prepare type/" + c.kind, "create machine/" + name, "boot machine/" + name} {
+		if out := c.host.Sh("hostler analyze blame"); !strings.Contains(strings.Join(strings.Fields(out), " "), step) {
 			c.Errorf("no %q in\n%s", step, out)
 		}
 	}
@@ -142,7 +142,7 @@ func TestCloudInitMakesAHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.boot("one", harness.Run(t, filepath.Join(harness.Binaries(t, ""), "hostler"), "user-data", "-f", declaration,
-		"--deb", serve(t, c.host, pkg)+"#sha256="+sum, "--wait", "5m"))
+		"--deb", serve(t, c.host, filepath.Dir(pkg))+"/"+filepath.Base(pkg)+"#sha256="+sum, "--wait", "5m"))
 	c.ended("done")
 	// Without a further wait, since cloud-init has waited for the machine.
 	if out := c.host.Sh("hostler get machine web"); !strings.Contains(out, "running") {
@@ -230,16 +230,69 @@ func TestCloudInitOnAnImageWithHostler(t *testing.T) {
 	c.running("bare")
 }
 
-// serve serves a file to a host and returns its URL.
-func serve(t *testing.T, host *harness.Host, file string) string {
+// The example of plain cloud-config makes a host from an apt repository.
+func TestCloudInitExample(t *testing.T) {
+	c := newCloud(t, harness.StartLXD(t, 49), "example")
+	c.host.Install("gnupg")
+	suite := harness.HostRelease(t).Suite
+	root, key := repository(t, harness.Package(t, ""), suite)
+	example, err := os.ReadFile(filepath.Join(harness.Root(t), "examples/cloud-init/packages.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(example), "-----BEGIN PGP PUBLIC KEY BLOCK-----")
+	_, after, found := strings.Cut(rest, "-----END PGP PUBLIC KEY BLOCK-----")
+	if !found || !strings.Contains(before, "https://deb.example.org/debian $RELEASE main") || !strings.Contains(after, "type: lxd") || !strings.Contains(after, "image: debian/12") {
+		t.Fatalf("the example is another:\n%s", example)
+	}
+	before = strings.Replace(before, "https://deb.example.org/debian", serve(t, c.host, root), 1)
+	after = strings.NewReplacer("type: lxd", "type: "+c.kind, "image: debian/12", "image: "+c.image).Replace(after)
+	c.boot("one", before+strings.ReplaceAll(strings.TrimSpace(key), "\n", "\n        ")+after)
+	c.ended("done")
+	if out := c.host.Sh("hostler get machine web; apt-cache policy hostler"); !strings.Contains(out, "running") || !strings.Contains(out, suite+"/main") {
+		t.Errorf("after cloud-init's end: %s", out)
+	}
+	c.served("web")
+}
+
+// repository makes a signed apt repository with a package. It returns its folder
+// and its armoured public key.
+func repository(t *testing.T, pkg, suite string) (root, key string) {
+	t.Helper()
+	root = t.TempDir()
+	home, err := os.MkdirTemp("", "gpg") //nolint:usetesting // the path of gpg-agent's socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = harness.Try(nil, "gpgconf", "--homedir", home, "--kill", "all")
+		_ = os.RemoveAll(home)
+	})
+	harness.Run(t, "sh", "-ec", `
+		cd "$1"
+		mkdir -p pool "dists/$3/main/binary-amd64"
+		cp "$2" pool/hostler.deb
+		dpkg-scanpackages -m pool >"dists/$3/main/binary-amd64/Packages" 2>/dev/null
+		cd "dists/$3"
+		packages=main/binary-amd64/Packages
+		printf 'Suite: %s\nCodename: %s\nComponents: main\nArchitectures: amd64\nDate: %s\nSHA256:\n %s %s %s\n' "$3" "$3" "$(date -Ru)" \
+			"$(sha256sum <$packages | cut -c1-64)" "$(stat -c %s $packages)" $packages >Release
+		export GNUPGHOME="$4"
+		gpg --quiet --batch --pinentry-mode loopback --passphrase '' --quick-generate-key test@example.org ed25519 sign never
+		gpg --quiet --batch --clearsign -o InRelease Release`, "sh", root, pkg, suite, home)
+	return root, harness.Run(t, "gpg", "--homedir", home, "--armor", "--export")
+}
+
+// serve serves a folder to a host and returns its URL.
+func serve(t *testing.T, host *harness.Host, folder string) string {
 	t.Helper()
 	gateway := strings.Fields(host.Sh("ip -4 route show default"))[2]
 	listener, err := net.Listen("tcp", gateway+":0") //nolint:noctx // the test's life
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: http.FileServer(http.Dir(folder)), ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	return "http://" + listener.Addr().String() + "/hostler.deb"
+	return "http://" + listener.Addr().String()
 }
