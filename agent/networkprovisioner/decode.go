@@ -60,9 +60,6 @@ func indexOf(d Desired) *index {
 // guestsOf returns the guests that may be on a network, i.e. the guests that
 // declare the network or are in its status.
 func (d Desired) guestsOf(n Network) []Machine {
-	if d.index == nil {
-		return d.Machines
-	}
 	places := slices.Clone(d.index.on[n.Name])
 	for k := range n.Status.Guests {
 		if i, there := d.index.named[ownerOf(k).Machine]; there {
@@ -82,12 +79,8 @@ func (d Desired) machine(name string) (g Machine) {
 	return g
 }
 
-// networksOn returns the networks that declare the bridge, or all networks if
-// there is no index.
+// networksOn returns the networks that declare the bridge.
 func (d Desired) networksOn(bridge string) []Network {
-	if d.index == nil {
-		return d.Networks
-	}
 	return pick(d.Networks, d.index.bridged[bridge])
 }
 

@@ -39,7 +39,7 @@ func TestANetworksGuestsAreFoundWithoutALookAtTheOthers(t *testing.T) {
 		if rivals := d.networksOn(network.Record.Network.Bridge); len(rivals) != 1 || rivals[0].Name != network.Name {
 			t.Fatalf("%d networks are on the bridge of %s", len(rivals), network.Name)
 		}
-		if wants := wanted(d, network); len(wants) != 2 {
+		if wants := d.wantsOn(network); len(wants) != 2 {
 			t.Fatalf("%s: wanted %v", network.Name, wants)
 		}
 	}

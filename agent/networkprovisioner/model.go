@@ -65,8 +65,7 @@ func (g Machine) made() bool {
 type Desired struct {
 	Networks []Network
 	Machines []Machine
-	// index finds the guests of a network. If it is nil, the methods return all
-	// guests or networks.
+	// index finds the guests of a network. Decode sets it.
 	index *index
 }
 

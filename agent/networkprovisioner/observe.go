@@ -249,7 +249,7 @@ func (e Eyes) using(ctx context.Context, d Desired) map[string]bool {
 	}
 	all := map[string]bool{}
 	for _, n := range d.Networks {
-		wants := wanted(d, n)
+		wants := d.wantsOn(n)
 		for k, g := range n.Status.Guests {
 			if g.Released == nil || g.MAC == "" {
 				continue

@@ -1,6 +1,7 @@
 package networkprovisioner
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
+	"hostler/hostnet/ipam"
 	"hostler/internal/plan"
 	"hostler/sysctl"
 )
@@ -19,16 +21,17 @@ import (
 // Make goes through the networks in phases, since networks compete for bridges,
 // and bridges for the host's NICs.
 func Make(d Desired, o Observed, policy Policy) Plan {
-	m := prepare(d, o, policy)
-	for i := range m.d.Networks {
+	m := newMaker(o, policy)
+	m.readDesired(d)
+	for i := range m.Networks {
 		m.choose(i)
 	}
-	for i := range m.d.Networks {
+	for i := range m.Networks {
 		m.settle(i)
 	}
 	m.publish()
 	steps := m.links()
-	for i := range m.d.Networks {
+	for i := range m.Networks {
 		m.complete(i, steps)
 	}
 	m.services()
@@ -38,11 +41,12 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 // maker makes a plan. Methods with the parameter i plan the network at position
 // i.
 type maker struct {
-	d      Desired
+	// Desired holds copies of the declared networks, which the planner changes.
+	Desired
 	o      Observed
 	policy Policy
 	p      Plan
-	// recorded holds the networks as the caller gave them.
+	// recorded holds the networks as they are in the store.
 	recorded []Network
 	// at holds the positions of the networks by uid, named by name.
 	at, named map[string]int
@@ -51,6 +55,9 @@ type maker struct {
 	claims map[string]hostnet.Step
 	// published holds the ports that are already published.
 	published map[string]bool
+	// returnable holds the routes over the NICs under bridges, as they will be
+	// after the NICs have their recorded addresses back.
+	returnable []ipam.HostRoute
 	// users holds the networks of each bridge. best holds the network that gets
 	// the bridge.
 	users map[string][]int
@@ -68,39 +75,44 @@ type maker struct {
 	operations
 }
 
-// prepare indexes the networks. It also marks the addresses of instances
-// without a machine and finds unstamped bridges of the networks.
-func prepare(d Desired, o Observed, policy Policy) *maker {
-	if d.index == nil {
-		d.index = indexOf(d)
-	}
-	recorded := d.Networks
-	d.Networks, o.Host.Links = slices.Clone(d.Networks), slices.Clone(o.Host.Links)
-	m := &maker{
-		d: d, o: o, policy: policy, recorded: recorded, p: Plan{Networks: make([]Planned, len(d.Networks))},
-		at: map[string]int{}, named: map[string]int{}, claims: map[string]hostnet.Step{}, published: map[string]bool{},
+// newMaker returns a maker for this host without networks.
+func newMaker(o Observed, policy Policy) *maker {
+	o.Host.Links = slices.Clone(o.Host.Links)
+	return &maker{
+		o: o, policy: policy, at: map[string]int{}, named: map[string]int{}, claims: map[string]hostnet.Step{}, published: map[string]bool{},
 		users: map[string][]int{}, best: map[string]int{}, returning: -1, findings: map[string][]firewall.Finding{},
 		wanted: hostnet.Wanted{Namespace: policy.Namespace, NICSettings: map[string]hostnet.NICSettings{}},
 	}
-	for i := range m.d.Networks {
-		n := &m.d.Networks[i]
+}
+
+// readDesired copies and indexes the declared objects. It also marks the
+// addresses of instances without a machine and finds unstamped bridges of the
+// networks.
+func (m *maker) readDesired(d Desired) {
+	m.Desired, m.recorded = d, d.Networks
+	m.Networks, m.p.Networks = slices.Clone(d.Networks), make([]Planned, len(d.Networks))
+	if m.index == nil {
+		m.index = indexOf(d)
+	}
+	for i := range m.Networks {
+		n := &m.Networks[i]
 		m.at[n.UID], m.named[n.Name] = i, i
 		for _, port := range n.Status.Published {
 			m.published[port] = true
 		}
-		offerAgain(d, n)
-		markRemaining(n, o, policy.Now)
+		m.offerAgain(n)
+		m.markRemaining(n)
 		m.claim(*n)
+		m.returnable = append(m.returnable, recordedRoutes(n.Status.NICSettings)...)
 	}
-	return m
 }
 
 // choose decides which version of a network is carried out, gives the network's
 // guests their addresses and adds the network to the users of its bridge.
 func (m *maker) choose(i int) {
-	n, p := m.d.Networks[i], &m.p.Networks[i]
-	*p = begin(m.d, n, m.o, m.policy)
-	assign(m.d, n, p, m.policy)
+	n, p := m.Networks[i], &m.p.Networks[i]
+	*p = m.begin(n)
+	m.assign(n, p)
 	holders := holdersOf(p.Guests)
 	p.On = !p.Out && (n.Life == state.Alive || len(holders) > 0)
 	if n.Life != state.Alive && len(holders) > 0 {
@@ -111,7 +123,7 @@ func (m *maker) choose(i int) {
 	if !p.On {
 		return
 	}
-	if j, ok := m.best[bridge]; !ok || claimOn(bridge, n, m.o.Host) > claimOn(bridge, m.d.Networks[j], m.o.Host) {
+	if j, ok := m.best[bridge]; !ok || claimOn(bridge, n, m.o.Host) > claimOn(bridge, m.Networks[j], m.o.Host) {
 		m.best[bridge] = i
 	}
 }
@@ -119,11 +131,11 @@ func (m *maker) choose(i int) {
 // settle decides whether a network gets its bridge. It plans the gateways, DHCP
 // and firewall rules for the network's guests, and the wanted bridge.
 func (m *maker) settle(i int) {
-	n, p := m.d.Networks[i], &m.p.Networks[i]
+	n, p := m.Networks[i], &m.p.Networks[i]
 	m.share(n, p, i)
 	p.Gateways, p.Nameservers = towards(p.Is, m.o)
 	p.DHCP = served(*p, m.o)
-	addRules(&m.p.Rules, m.d, n, *p, m.o, m.policy.Now)
+	m.rules(n, *p)
 	if c, ok := m.claims[n.UID]; ok {
 		p.Links = []hostnet.Step{c}
 	}
@@ -137,7 +149,7 @@ func (m *maker) settle(i int) {
 
 // complete plans the operations of a network. steps are the steps on all links.
 func (m *maker) complete(i int, steps []hostnet.Step) {
-	n, p := m.d.Networks[i], &m.p.Networks[i]
+	n, p := m.Networks[i], &m.p.Networks[i]
 	if m.o.Own.Armed == "" { // the end of an armed change may put the NIC under the bridge again
 		forget(p, steps)
 	}
@@ -152,7 +164,7 @@ func (m *maker) complete(i int, steps []hostnet.Step) {
 // begin chooses the version of the network to carry out. It chooses the applied
 // version if the declared version conflicts with the host or would cut off
 // guests without permission, else the declared version.
-func begin(d Desired, n Network, o Observed, policy Policy) Planned {
+func (m *maker) begin(n Network) Planned {
 	p := Planned{Is: n.Record.Network}
 	was := n.Status.Applied
 	if n.Life != state.Alive {
@@ -161,21 +173,15 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 		}
 		return p
 	}
-	err := rival(d, n, o.Host)
-	if err == nil {
-		err = unfit(d, n, o.Host, policy)
-	}
-	if err == nil {
-		err = resisting(n, o)
-	}
+	err := cmp.Or(m.rival(n), m.unfit(n), m.resisting(n))
 	if err != nil {
 		p.Errs = append(p.Errs, err)
-		if p.Out = was == nil || was.Bridge == p.Is.Bridge && !made(n, o); was != nil {
+		if p.Out = was == nil || was.Bridge == p.Is.Bridge && !made(n, m.o); was != nil {
 			p.Is = *was
 		}
 		return p
 	}
-	if reason := o.Own.Refused[n.Name]; reason != "" && o.Own.Armed != object(n) {
+	if reason := m.o.Own.Refused[n.Name]; reason != "" && m.o.Own.Armed != object(n) {
 		p.Errs = append(p.Errs, undone(n, reason))
 		if p.Out = was == nil; was != nil {
 			p.Is = *was // the guard has restored that version
@@ -191,7 +197,7 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 			cuts = append(cuts, c.Field)
 		}
 	}
-	if guests := attached(d, n); len(cuts) > 0 && len(guests) > 0 && !allows(n) {
+	if guests := m.attached(n); len(cuts) > 0 && len(guests) > 0 && !allows(n) {
 		p.Is = *was
 		p.Held = fmt.Sprintf("changing %s cuts off %s", strings.Join(cuts, " and "), strings.Join(guests, ", "))
 	}
@@ -206,7 +212,7 @@ func allows(n Network) bool {
 // the network. It leaves out a machine that has only an address of the declared
 // version, because this machine waits for the declared version. If the applied
 // version gives addresses, it also leaves out a machine without an address.
-func attached(d Desired, n Network) []string {
+func (d Desired) attached(n Network) []string {
 	var names []string
 	own := prefixes(n.Status.Applied.Addresses)
 	for _, g := range d.guestsOf(n) {

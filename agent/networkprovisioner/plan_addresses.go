@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"hostler/agent/spec"
 	"hostler/hostnet/ipam"
@@ -39,11 +38,11 @@ func key(machine, nic string) string { return machine + "/" + nic }
 // assign gives every NIC on a network its declared address, its previous address
 // or a free address. Released addresses stay reserved until the end of their
 // quarantine.
-func assign(d Desired, n Network, p *Planned, policy Policy) {
+func (m *maker) assign(n Network, p *Planned) {
 	own := prefixes(p.Is.Addresses)
-	wants := wanted(d, n)
+	wants := m.wantsOn(n)
 	pool := poolOf(n, p.Is)
-	for _, err := range giveOut(pool, n, wants, own, policy.Now) {
+	for _, err := range giveOut(pool, n, wants, own, m.policy.Now) {
 		p.Notes = append(p.Notes, err.Error())
 	}
 	owners := map[ipam.Owner]bool{}
@@ -65,8 +64,8 @@ func assign(d Desired, n Network, p *Planned, policy Policy) {
 		owners[remainingOwner(n, k, g)] = true
 		p.Guests[base+"#"+g.MAC] = spec.GuestAddress{MAC: g.MAC, Addresses: slices.Clone(g.Addresses), Released: g.Released}
 	}
-	pool.Retain(owners, policy.Now)
-	pool.Prune(policy.Now)
+	pool.Retain(owners, m.policy.Now)
+	pool.Prune(m.policy.Now)
 	collect(pool.State(), n, p, own)
 	// A NIC that got no address has no entry yet, so its machine waits.
 	for k, w := range wants {
@@ -126,8 +125,8 @@ type want struct {
 	family map[bool]netip.Addr // declared addresses, with the key true for IPv6
 }
 
-// wanted returns the NICs that need addresses of a network, by their keys.
-func wanted(d Desired, n Network) map[string]want {
+// wantsOn returns the NICs that need addresses of a network, by their keys.
+func (d Desired) wantsOn(n Network) map[string]want {
 	all := map[string]want{}
 	held := map[string][]string{} // by machine
 	for k, entry := range n.Status.Guests {
@@ -224,14 +223,15 @@ func remainingOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
 
 // markRemaining marks the entries of remaining instances. It restarts the
 // quarantine of an entry whose instance was observed.
-func markRemaining(n *Network, o Observed, now time.Time) {
+func (m *maker) markRemaining(n *Network) {
 	n.remaining = map[string]bool{}
+	now := m.policy.Now
 	for k, g := range n.Status.Guests {
-		if !isRemaining(k, g, o.Using) {
+		if !isRemaining(k, g, m.o.Using) {
 			continue
 		}
 		n.remaining[k] = true
-		if o.Using[g.MAC] {
+		if m.o.Using[g.MAC] {
 			n.Status.Guests = maps.Clone(n.Status.Guests)
 			g.Released = &now
 			n.Status.Guests[k] = g
@@ -241,7 +241,7 @@ func markRemaining(n *Network, o Observed, now time.Time) {
 
 // offerAgain takes back the release of addresses whose machine began to use the
 // NIC meanwhile. They stay offered until the machine no longer uses the NIC.
-func offerAgain(d Desired, n *Network) {
+func (d Desired) offerAgain(n *Network) {
 	guests := maps.Clone(n.Status.Guests)
 	for k, g := range guests {
 		owner := ownerOf(k)

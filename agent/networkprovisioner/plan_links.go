@@ -78,7 +78,7 @@ func (m *maker) want(n Network, p Planned) {
 	if p.On {
 		w.Bridges = append(w.Bridges, hostnet.Bridge{
 			Name: p.Is.Bridge, UID: n.UID, Addresses: prefixes(p.Is.Addresses), MTU: mtuOf(n, p.Is), Ports: p.Is.Interfaces,
-			Guests: guestPorts(m.d, p),
+			Guests: m.guestPorts(p),
 		})
 	}
 }
@@ -103,9 +103,9 @@ func (m *maker) links() []hostnet.Step {
 			if known {
 				p.Networks[i].Links = append(p.Networks[i].Links, s)
 			}
-		case known && len(s.Cuts) == 0, known && m.d.Networks[i].Life != state.Alive && allows(m.d.Networks[i]):
+		case known && len(s.Cuts) == 0, known && m.Networks[i].Life != state.Alive && allows(m.Networks[i]):
 			p.Networks[i].Links = append(p.Networks[i].Links, s)
-		case known && m.d.Networks[i].Life != state.Alive:
+		case known && m.Networks[i].Life != state.Alive:
 			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
 		case known:
 			// The network has another bridge now. Its guests move there one
@@ -142,7 +142,7 @@ func mtuOf(n Network, is spec.Network) int {
 
 // guestPorts returns the host's ends of the NICs that have an entry on the
 // network and that the hypervisor connects to the network's bridge.
-func guestPorts(d Desired, p Planned) []string {
+func (d Desired) guestPorts(p Planned) []string {
 	var ports []string
 	for k, entry := range p.Guests {
 		owner := ownerOf(k)

@@ -162,7 +162,7 @@ func (m *maker) drops() (all []Operation) {
 		}
 		op := Operation{Op: opDrop, Optional: true, Boot: persist.Bridge{Name: bridge}}
 		for _, i := range m.users[bridge] {
-			if n := m.d.Networks[i]; n.Life != state.Alive { // the network's record stays until the drop succeeds
+			if n := m.Networks[i]; n.Life != state.Alive { // the network's record stays until the drop succeeds
 				op.UID, op.Optional = n.UID, false
 				break
 			}
@@ -278,7 +278,7 @@ func (p Plan) rules() string {
 // set plans the kernel parameters. When the last network that needs forwarding
 // goes, forwarding stays on if foreign bridges rely on it by now.
 func (m *maker) set() (all []Operation) {
-	if m.bereft() || len(m.d.Networks) == 0 && m.o.Missing.NFT && m.o.Left == nil {
+	if m.bereft() || len(m.Networks) == 0 && m.o.Missing.NFT && m.o.Left == nil {
 		return nil
 	}
 	for _, forwarding := range []string{forwarding4, forwarding6} {

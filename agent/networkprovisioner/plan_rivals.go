@@ -33,11 +33,11 @@ func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 }
 
 // rival returns an error if another network that declares the same bridge has a
-// better claim, or has an equal claim and precedes n in d.Networks.
-func rival(d Desired, n Network, o hostnet.Observed) error {
+// better claim, or has an equal claim and precedes n in m.Networks.
+func (m *maker) rival(n Network) error {
 	bridge := n.Record.Network.Bridge
 	first := true
-	for _, other := range d.networksOn(bridge) {
+	for _, other := range m.networksOn(bridge) {
 		if other.UID == n.UID {
 			first = false
 			continue
@@ -45,7 +45,7 @@ func rival(d Desired, n Network, o hostnet.Observed) error {
 		if other.Life != state.Alive || other.Record.Network.Bridge != bridge {
 			continue
 		}
-		if theirs, own := claimOn(bridge, other, o), claimOn(bridge, n, o); theirs > own || theirs == own && first {
+		if theirs, own := claimOn(bridge, other, m.o.Host), claimOn(bridge, n, m.o.Host); theirs > own || theirs == own && first {
 			return taken(bridge, other.Name)
 		}
 	}
@@ -64,10 +64,10 @@ func (m *maker) share(n Network, p *Planned, i int) {
 	switch {
 	case !ok || j == i:
 	case n.Life != state.Alive:
-		p.On, p.Waiting, p.Heir = false, "", m.d.Networks[j].Name
+		p.On, p.Waiting, p.Heir = false, "", m.Networks[j].Name
 	case p.On:
 		p.On, p.Out = false, true
-		p.Errs = append(p.Errs, taken(p.Is.Bridge, m.d.Networks[j].Name))
+		p.Errs = append(p.Errs, taken(p.Is.Bridge, m.Networks[j].Name))
 	}
 }
 
@@ -76,7 +76,7 @@ func (m *maker) share(n Network, p *Planned, i int) {
 // those under a bridge that it hands over.
 func (m *maker) inherited(i int) map[string]json.RawMessage {
 	p := m.p.Networks[i]
-	all := maps.Clone(m.d.Networks[i].Status.NICSettings)
+	all := maps.Clone(m.Networks[i].Status.NICSettings)
 	if heir, hands := m.named[p.Heir]; hands {
 		maps.DeleteFunc(all, func(nic string, _ json.RawMessage) bool { return wants(m.p.Networks[heir], nic) })
 		return all
@@ -85,10 +85,10 @@ func (m *maker) inherited(i int) map[string]json.RawMessage {
 		return all
 	}
 	for _, j := range m.users[p.Is.Bridge] {
-		if j == i || m.d.Networks[j].Life == state.Alive {
+		if j == i || m.Networks[j].Life == state.Alive {
 			continue
 		}
-		for nic, had := range m.d.Networks[j].Status.NICSettings {
+		for nic, had := range m.Networks[j].Status.NICSettings {
 			if _, own := all[nic]; !own && wants(p, nic) {
 				if all == nil {
 					all = map[string]json.RawMessage{}
@@ -112,31 +112,31 @@ func deleted(p Planned) string {
 
 // unfit returns the reason why the declared network cannot be on this host, or
 // nil if it can.
-func unfit(d Desired, n Network, o hostnet.Observed, policy Policy) error {
+func (m *maker) unfit(n Network) error {
 	is := n.Record.Network
-	if l, there := o.Link(is.Bridge); there && !hostnet.Ours(policy.Namespace, l) {
+	if l, there := m.o.Host.Link(is.Bridge); there && !hostnet.Ours(m.policy.Namespace, l) {
 		what := "a bridge that is not hostler's"
 		if l.Kind != "bridge" {
 			what = "a network device of this host and not a bridge"
 		}
 		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; choose another name for the network's bridge, or remove that device", l.Name, what)
 	}
-	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
+	if made(n, m.o) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
 		return nil
 	}
-	return clash(d, n, o, policy)
+	return m.clash(n)
 }
 
 // clash returns an error if the host reaches a subnet of the network over
 // another link, or will do so after a network has given back a NIC's addresses.
 // Our bridges and the network's interfaces do not count as other links.
-func clash(d Desired, n Network, o hostnet.Observed, policy Policy) error {
+func (m *maker) clash(n Network) error {
 	is := n.Record.Network
 	var routes []ipam.HostRoute
-	for _, r := range o.Routes {
-		l, _ := o.Link(r.Link)
+	for _, r := range m.o.Host.Routes {
+		l, _ := m.o.Host.Link(r.Link)
 		namespace, _, ours := hostnet.ParseStamp(l.Alias)
-		if r.Link == "" || r.Link == is.Bridge || ours && namespace == policy.Namespace || slices.Contains(is.Interfaces, r.Link) {
+		if r.Link == "" || r.Link == is.Bridge || ours && namespace == m.policy.Namespace || slices.Contains(is.Interfaces, r.Link) {
 			continue
 		}
 		if r.Destination.Addr().IsLinkLocalUnicast() || r.Destination.Addr().IsMulticast() || l.Loopback {
@@ -145,20 +145,20 @@ func clash(d Desired, n Network, o hostnet.Observed, policy Policy) error {
 		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
 	}
 	if was := n.Status.Applied; was == nil || !slices.Equal(was.Addresses, is.Addresses) { // else the host has had all these addresses at once
-		for _, other := range d.Networks {
-			routes = append(routes, recordedRoutes(is, other.Status.NICSettings, o)...)
+		for _, r := range m.returnable {
+			if _, there := m.o.Host.Link(r.Link); there && !slices.Contains(is.Interfaces, r.Link) {
+				routes = append(routes, r)
+			}
 		}
 	}
 	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
 }
 
-// recordedRoutes returns the routes to the subnets of recorded NICs, except those
-// that network is declares.
-func recordedRoutes(is spec.Network, recorded map[string]json.RawMessage, o hostnet.Observed) (routes []ipam.HostRoute) {
+// recordedRoutes returns the routes to the subnets of recorded NICs.
+func recordedRoutes(recorded map[string]json.RawMessage) (routes []ipam.HostRoute) {
 	for _, nic := range slices.Sorted(maps.Keys(recorded)) {
 		var had hostnet.NICSettings
-		_, there := o.Link(nic)
-		if !there || slices.Contains(is.Interfaces, nic) || json.Unmarshal(recorded[nic], &had) != nil {
+		if json.Unmarshal(recorded[nic], &had) != nil {
 			continue
 		}
 		for _, a := range had.Addresses {

@@ -20,9 +20,10 @@ import (
 // implies forwarding.
 func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 
-// addRules adds the firewall rules of a network and of its guests, if the
-// network is on the host.
-func addRules(r *firewall.Rules, d Desired, n Network, p Planned, o Observed, now time.Time) {
+// rules adds the firewall rules of a network and of its guests, if the network
+// is on the host.
+func (m *maker) rules(n Network, p Planned) {
+	r := &m.p.Rules
 	if !p.On {
 		return
 	}
@@ -33,13 +34,13 @@ func addRules(r *firewall.Rules, d Desired, n Network, p Planned, o Observed, no
 	if len(p.Is.Interfaces) > 0 {
 		// The bridge replaces the NIC as the host's own connection, so the rules
 		// must block nothing on the bridge.
-		one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true, Addresses: ofHost(p.Is, o)}
+		one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true, Addresses: ofHost(p.Is, m.o)}
 	}
 	r.Networks = append(r.Networks, one)
-	may := usableOn(d, n, p.Guests, now)
+	may := m.usableOn(n, p.Guests, m.policy.Now)
 	for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 		g := p.Guests[k]
-		machine := d.machine(ownerOf(k).Machine)
+		machine := m.machine(ownerOf(k).Machine)
 		one := firewall.Guest{Owner: orUnknown(cmp.Or(machine.UID, g.Machine), g.MAC), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: may.use(k, g, machine)}
 		one.Router = machine.NICs[ownerOf(k).NIC].Router
 		if g.Released == nil || may.linger(k, g, machine) {
@@ -104,7 +105,7 @@ type usable struct {
 	now      time.Time
 }
 
-func usableOn(d Desired, n Network, guests map[string]spec.GuestAddress, now time.Time) usable {
+func (d Desired) usableOn(n Network, guests map[string]spec.GuestAddress, now time.Time) usable {
 	u := usable{previous: map[string][]spec.GuestAddress{}, held: map[netip.Addr]bool{}, now: now}
 	for k, g := range guests {
 		base, _, previous := strings.Cut(k, "#")
@@ -170,8 +171,8 @@ func addressesOf(g spec.GuestAddress) []netip.Addr {
 // machine's first NIC that has an address. publish skips a port at which a
 // process of the host listens, unless the port is already published.
 func (m *maker) publish() {
-	r, d, planned := &m.p.Rules, m.d, m.p.Networks
-	guests := slices.SortedFunc(slices.Values(d.Machines), func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
+	r, planned := &m.p.Rules, m.p.Networks
+	guests := slices.SortedFunc(slices.Values(m.Machines), func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
 	taken := map[string]string{}
 	for _, g := range guests {
 		if g.Dying || len(g.Publish) == 0 {

@@ -92,6 +92,7 @@ func TestHypervisorsAreAskedBeforeAnAddressIsReassigned(t *testing.T) {
 	look := func(after time.Duration, d Desired) map[string]bool {
 		asked = 0
 		eyes.Now = func() time.Time { return t0.Add(after) }
+		d.index = indexOf(d)
 		return eyes.using(t.Context(), d)
 	}
 	if got := look(time.Minute, d); asked != 0 || got != nil {

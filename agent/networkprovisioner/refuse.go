@@ -16,19 +16,14 @@ import (
 // host, or nil if none does. changed holds KIND/NAME of each. Refuse is a pure
 // function.
 func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error {
-	if d.index == nil {
-		d.index = indexOf(d)
-	}
+	m := newMaker(o, policy)
+	m.readDesired(d)
 	var reasons []string
-	before := map[string]bool{}
-	for _, n := range d.Networks {
-		for _, port := range n.Status.Published {
-			before[port] = true
-		}
+	for _, n := range m.Networks {
 		if n.Life != state.Alive || !changed[spec.KindNetwork+"/"+n.Name] {
 			continue
 		}
-		if err := clash(d, n, o.Host, policy); err != nil {
+		if err := m.clash(n); err != nil {
 			reasons = append(reasons, fmt.Sprintf("network/%s: %v; use another range", n.Name, err))
 		}
 		if l, there := o.Host.Link(n.Record.Network.Bridge); there && l.Kind != "bridge" {
@@ -39,22 +34,22 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; %s", n.Name, name, bridgepolicy.Uplinks(o.Host, LocalBridges())))
 			}
 		}
-		if err := resisting(n, o); err != nil {
+		if err := m.resisting(n); err != nil {
 			reasons = append(reasons, fmt.Sprintf("network/%s: %v", n.Name, err))
 		}
 	}
-	if err := overlap(d, changed); err != nil {
+	if err := m.overlap(changed); err != nil {
 		reasons = append(reasons, err.Error())
 	}
-	for _, g := range d.Machines {
+	for _, g := range m.Machines {
 		for _, p := range g.Publish {
 			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
-			if changed[spec.KindMachine+"/"+g.Name] && o.Listening[port] && !before[port] {
+			if changed[spec.KindMachine+"/"+g.Name] && o.Listening[port] && !m.published[port] {
 				reasons = append(reasons, portInUse(g.Name, p))
 			}
 		}
 	}
-	reasons = append(reasons, inUse(d, o, policy, changed)...)
+	reasons = append(reasons, m.inUse(changed)...)
 	if len(reasons) == 0 {
 		return nil
 	}
@@ -72,7 +67,7 @@ func LocalBridges() (all []string) {
 
 // overlap returns an error if networks share addresses and one of them has
 // changed. The parser already checks the networks of a single declaration.
-func overlap(d Desired, changed map[string]bool) error {
+func (d Desired) overlap(changed map[string]bool) error {
 	var all []ipam.Network
 	touched := false
 	for _, n := range d.Networks {
@@ -89,13 +84,11 @@ func overlap(d Desired, changed map[string]bool) error {
 
 // inUse returns a reason for each changed machine with a declared address that
 // another machine has and keeps.
-func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
-	for _, n := range d.Networks {
-		offerAgain(d, &n)
-		markRemaining(&n, o, policy.Now)
-		is := begin(d, n, o, policy).Is
-		own, wants, pool := prefixes(is.Addresses), wanted(d, n), poolOf(n, is)
-		giveOut(pool, n, wants, own, policy.Now)
+func (m *maker) inUse(changed map[string]bool) (reasons []string) {
+	for _, n := range m.Networks {
+		is := m.begin(n).Is
+		own, wants, pool := prefixes(is.Addresses), m.wantsOn(n), poolOf(n, is)
+		giveOut(pool, n, wants, own, m.policy.Now)
 		all := pool.State().Grants
 		declared, _ := demands(n, wants, own)
 		for _, one := range declared {
@@ -125,9 +118,9 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 
 // resisting returns an error if the DHCP client of a NIC prevents the NIC from
 // joining the network's bridge.
-func resisting(n Network, o Observed) error {
+func (m *maker) resisting(n Network) error {
 	for _, nic := range n.Record.Network.Interfaces {
-		if why := o.Obstacles[nic]; why != "" {
+		if why := m.o.Obstacles[nic]; why != "" {
 			return fault.New(fault.NeedsOperator, "cannot put %s under %s: %s", nic, n.Record.Network.Bridge, why)
 		}
 	}

@@ -75,11 +75,12 @@ func TestRulesHoldTheHostsOwnAddresses(t *testing.T) {
 		{Link: "br-up", Prefix: netip.MustParsePrefix("2001:db8::5/64"), Valid: 600},
 		{Link: "eth1", Prefix: netip.MustParsePrefix("2001:db8::6/64")},
 	}}}
-	var r firewall.Rules
-	d.index = indexOf(d)
-	for i, n := range d.Networks {
-		addRules(&r, d, n, planned[i], o, t0)
+	m := newMaker(o, policy())
+	m.readDesired(d)
+	for i, n := range m.Networks {
+		m.rules(n, planned[i])
 	}
+	r := m.p.Rules
 	equalText(t, "the host's addresses", fmt.Sprint(r.Networks[0].Addresses), "[192.0.2.1 2001:db8::5 fd00::1]")
 	equalText(t, "on another bridge", fmt.Sprint(r.Networks[1].Addresses), "[]")
 	if r.Guests[0].Owner == r.Guests[1].Owner {
