@@ -67,7 +67,7 @@ func anyMachine(t *rapid.T, d Declaration, i int) Machine {
 		Nesting: rapid.Bool().Draw(t, "nesting"), SSHKeys: rapid.SampledFrom([][]string{nil, {anyKey}}).Draw(t, "keys"),
 	}
 	if rapid.Bool().Draw(t, "has user-data") {
-		m.CloudInit.OnChange = rapid.SampledFrom([]string{"", OnChangeKeep, OnChangeRerun}).Draw(t, "on-change")
+		m.CloudInit.OnChange = rapid.SampledFrom([]string{"", OnChangeIgnore, OnChangeRerun}).Draw(t, "on-change")
 		m.CloudInit.UserData = "#!" + rapid.StringOf(rapid.SampledFrom([]rune("ab:#'\"\\ \n\n\t\r-é|>%@{}[]&*!?,"))).Draw(t, "user-data")
 	}
 	for n := range d.Networks {

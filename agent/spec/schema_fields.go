@@ -66,8 +66,8 @@ var declarationSchema = merged(machineSchema, map[string]fieldSchema{
 	"Attachment.read-only":  {description: "The guest may only read.", standard: false},
 
 	"CloudInit.on-change": {
-		description: "The effect of changed user-data or SSH keys on an existing machine. keep: none; they take effect in a new machine. rerun: at its next start cloud-init runs the first boot again, with new SSH host keys and every command of the user-data.",
-		standard:    OnChangeKeep, words: []string{OnChangeKeep, OnChangeRerun},
+		description: "The effect of changed user-data or SSH keys on an existing machine. ignore: none; they take effect in a new machine. rerun: at its next start cloud-init runs the first boot again, with new SSH host keys and every command of the user-data.",
+		standard:    OnChangeIgnore, words: []string{OnChangeIgnore, OnChangeRerun},
 	},
 	"CloudInit.user-data": {description: "User-data for cloud-init, at most 64 KiB: #cloud-config, a script (#!) or MIME.", pattern: `^(#|From |[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-|[Mm][Ii][Mm][Ee]-)`},
 

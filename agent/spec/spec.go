@@ -100,15 +100,15 @@ type Attachment struct {
 type CloudInit struct {
 	UserData string `json:"user-data,omitempty"`
 	// OnChange decides whether changed user-data and keys reach an existing
-	// machine. It is OnChangeKeep or OnChangeRerun; empty means OnChangeKeep.
+	// machine. It is OnChangeIgnore or OnChangeRerun; empty means OnChangeIgnore.
 	OnChange string `json:"on-change,omitempty"`
 }
 
-// The values of CloudInit.OnChange. With keep, the guest stays as it is. With
+// The values of CloudInit.OnChange. With ignore, the guest stays as it is. With
 // rerun, cloud-init runs the first boot again at the guest's next start.
 const (
-	OnChangeKeep  = "keep"
-	OnChangeRerun = "rerun"
+	OnChangeIgnore = "ignore"
+	OnChangeRerun  = "rerun"
 )
 
 // Publish makes a guest's port reachable on the host.

@@ -38,7 +38,7 @@ func (c *checker) machines() {
 		c.attachments(at, m, users)
 		c.userData(at+".cloud-init.user-data", m.CloudInit.UserData)
 		if c.has(at + ".cloud-init.on-change") {
-			c.oneOf(at+".cloud-init.on-change", m.CloudInit.OnChange, OnChangeKeep, OnChangeRerun)
+			c.oneOf(at+".cloud-init.on-change", m.CloudInit.OnChange, OnChangeIgnore, OnChangeRerun)
 		}
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
