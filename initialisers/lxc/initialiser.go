@@ -65,12 +65,7 @@ func New(opts Options) *Initialiser {
 
 // packages are LXC's packages. Of the packages that lxc recommends, they include
 // the programs that give guests their ids and the loader of AppArmor profiles.
-var packages = packaging.Sets{
-	packaging.Debian: append([]string{"lxc"}, helpers...),
-	packaging.Ubuntu: append([]string{"lxc-utils"}, helpers...),
-}
-
-var helpers = []string{"uidmap", "dnsmasq-base", "nftables", "iproute2", "apparmor", "btrfs-progs", "squashfs-tools"}
+var packages = packaging.InAll("lxc", "uidmap", "dnsmasq-base", "nftables", "iproute2", "apparmor", "btrfs-progs", "squashfs-tools")
 
 // programs are the programs of the packages that the driver runs.
 var programs = []string{paths.LXCStart, paths.LXCAttach, paths.LXCStop, paths.NewUIDMap, paths.NewGIDMap, paths.Unsquashfs, paths.IP}
