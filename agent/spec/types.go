@@ -147,7 +147,9 @@ func (c *configChecker) types(t TypesConfig) {
 	}
 	c.word("types.kvm.accelerator", t.KVM.Accelerator, "auto", "kvm", "tcg")
 	c.matches("types.kvm.pool", t.KVM.Pool, poolForm, "the name of a storage pool")
-	c.matches("types.lxc.path", t.LXC.Path, lxcPathForm, "an absolute path of plain characters")
+	if !lxcPathForm.MatchString(t.LXC.Path) {
+		c.bad("types.lxc.path", "%s is not an absolute path of letters, digits, dots, hyphens and underscores; write it like /var/lib/lxc", quote(t.LXC.Path))
+	}
 	if t.LXC.PoolSize != 0 && t.LXC.PoolSize < GiB {
 		c.bad("types.lxc.pool-size", "%s is too small; use at least 1GiB, or 0", t.LXC.PoolSize)
 	}
