@@ -81,7 +81,7 @@ func TestReads(t *testing.T) {
 	}
 	_, err = c.Machines(ctx, "one", "absent")
 	faulttest.Want(t, err, fault.NotFound, "machine/absent")
-	for _, kind := range []string{"volumes", "filesystems", "networks", "declarations", "images"} {
+	for _, kind := range []string{"volumes", "filesystems", "networks", "declarations", "images", "images/available"} {
 		if raw, err := c.Get(ctx, kind); err != nil || strings.TrimSpace(string(raw)) != "[]" {
 			t.Errorf("%s: %s, %v", kind, raw, err)
 		}

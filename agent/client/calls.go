@@ -55,10 +55,11 @@ func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, er
 }
 
 // Get returns the rows of a kind as the agent sent them. kind is in the plural:
-// machines, declarations, images, volumes, filesystems or networks.
+// machines, declarations, images, volumes, filesystems or networks. It may also
+// be a path below a kind, e.g. images/available.
 func (c *Client) Get(ctx context.Context, kind string) (json.RawMessage, error) {
 	var rows json.RawMessage
-	return rows, c.Call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/"+(&url.URL{Path: kind}).EscapedPath(), nil, nil, &rows)
 }
 
 // Show returns the details of an object, or fault.NotFound if it is absent.
