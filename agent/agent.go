@@ -154,7 +154,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 	h.store = h.sparing(metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait})
 	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store), metrics.StoreSyncs(store.Syncs))
 	h.recovery = h.newRecovery()
-	err = h.recovery.Start(ctx, report, facts().Boot)
+	err = h.recovery.Start(ctx, report, facts().Boot, machineDigest(o.Paths.Host("etc/machine-id")))
 	if err == nil {
 		err = h.writeConfig(ctx, config)
 	}

@@ -45,11 +45,12 @@ func (u *unlisted) List(context.Context) ([]storage.Volume, error) {
 // lost at every open, if the test allows that.
 type lossyHost struct {
 	*host
-	t    *testing.T
-	dir  string
-	lxd  *brokertest.Fake
-	disk *unlisted
-	boot string // the boot id that the agent reads at its start
+	t       *testing.T
+	dir     string
+	lxd     *brokertest.Fake
+	disk    *unlisted
+	boot    string // the boot id that the agent reads at its start
+	machine string // the digest of the machine-id, likewise
 }
 
 func newLossyHost(t *testing.T) *lossyHost {
@@ -84,7 +85,7 @@ func (l *lossyHost) open() state.OpenReport {
 	config := spec.DefaultConfig()
 	config.Harvest = string(provisioner.HarvestAll)
 	l.recovery = l.newRecovery()
-	if err := errors.Join(l.recovery.Start(l.t.Context(), report, l.boot), l.writeConfig(l.t.Context(), config)); err != nil {
+	if err := errors.Join(l.recovery.Start(l.t.Context(), report, l.boot, l.machine), l.writeConfig(l.t.Context(), config)); err != nil {
 		l.t.Fatal(err)
 	}
 	return report

@@ -104,8 +104,11 @@ func (h *host) allNotices(ctx context.Context) []string {
 	texts := slices.Sorted(maps.Values(h.notices))
 	h.mu.Unlock()
 	if record, status, _, err := h.object().Read(ctx); err == nil {
-		if why := record.Recovery.Withheld(""); why != "" && record.Recovery.Phase == spec.RecoveryScanning {
+		if why := record.Recovery.Withheld(""); why != "" && record.Recovery.CopiedTo == "" && record.Recovery.Phase == spec.RecoveryScanning {
 			texts = append(texts, "records may be missing, so the agent deletes nothing yet: it waits for "+why)
+		}
+		if record.Recovery.CopiedTo != "" {
+			texts = append(texts, "the store was made on a host with another machine-id, e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store")
 		}
 		texts = append(texts, status.Notices...)
 	}

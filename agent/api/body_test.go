@@ -52,7 +52,7 @@ func mutations(b *bench) []route {
 }
 
 // takesNoBody are routes whose request has no body.
-var takesNoBody = map[string]bool{"/v1/machines/{name}/release": true}
+var takesNoBody = map[string]bool{"/v1/adopt-host": true, "/v1/machines/{name}/release": true}
 
 // Attack: API
 func TestMalformedBodiesAreTheClientsFault(t *testing.T) {

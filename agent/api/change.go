@@ -92,6 +92,10 @@ func (s *Server) imageCame(ctx context.Context, reference string) {
 	}
 }
 
+func (s *Server) adoptHost(ctx context.Context, _ *struct{}) (*struct{}, error) {
+	return nil, s.set(ctx, func(w *declare.State) error { return w.AdoptHost() })
+}
+
 // adopt writes the machine's record first and stamps the instance afterwards.
 // After a crash in between, an unstamped instance with a record only waits,
 // whereas a stamped instance without a record would count as an orphan.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/state/statetest"
@@ -195,6 +196,27 @@ func TestShowHasTheNewestEvents(t *testing.T) {
 			if err := b.store.Record(t.Context(), state.Event{Object: o.ID, UID: "former", Message: "former"}); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// A copied store becomes the present host's store. Once more changes nothing.
+func TestACopiedHostIsAdopted(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	host := reconcile.Host{Store: b.store}
+	if err := host.Update(t.Context(), func(r *spec.HostRecord, _ *spec.HostStatus) {
+		r.Harvest, r.Recovery.Machine, r.Recovery.CopiedTo = "none", "one", "two"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.AdoptHost(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, _, _, err := host.Read(t.Context())
+		if err != nil || r.Recovery.Machine != "two" || r.Recovery.CopiedTo != "" || r.Harvest != "none" {
+			t.Errorf("%+v, %v", r, err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ var wantRights = map[right][]string{
 	},
 	rightConsole: {"GET /v1/machines/{name}/log"},
 	rightChange: {
-		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/allow", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",
+		"GET /v1/export", "POST /v1/adopt", "POST /v1/adopt-host", "POST /v1/apply", "POST /v1/allow", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",
 		"POST /v1/images/import", "POST /v1/machines/{name}/console", "POST /v1/machines/{name}/exec", "POST /v1/machines/{name}/power",
 		"POST /v1/machines/{name}/release", "POST /v1/migrate", "POST /v1/retry", "POST /v1/volumes/{name}/resize", "PUT /v1/harvest",
 	},

@@ -108,6 +108,7 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and retry immediately", mount: typed(s.retry)},
 		{method: "POST", path: "/v1/migrate", right: rightChange, summary: "Move machines to another container type", mount: typed(s.migrate), answerLimit: slow},
 		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), answerLimit: slow},
+		{method: "POST", path: "/v1/adopt-host", right: rightChange, summary: "Make a store that was copied from another host this host's", mount: typed(s.adoptHost)},
 		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of all objects and instances, secrets included", raw: s.export, answerLimit: slow},
 		{method: "POST", path: "/v1/guard/confirm", right: rightChange, summary: "Keep the change of the host's own network that waits for it", mount: typed(s.confirm)},
 		{method: "POST", path: "/v1/guard/revert", right: rightChange, summary: "Revert the armed change of the host's own network", mount: typed(s.revert)},

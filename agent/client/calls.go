@@ -132,6 +132,11 @@ func (c *Client) Adopt(ctx context.Context, containerType, instance string) (Mac
 	return m, c.Call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
 }
 
+// AdoptHost makes a store that was copied from another host this host's store.
+func (c *Client) AdoptHost(ctx context.Context) error {
+	return c.Call(ctx, http.MethodPost, "/v1/adopt-host", nil, nil, nil)
+}
+
 // Release ends the declaration of a machine, whose instance continues to exist.
 func (c *Client) Release(ctx context.Context, machine string) error {
 	return c.Call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)

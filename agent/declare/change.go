@@ -47,6 +47,18 @@ func (w *State) SetHarvest(mode string) error {
 	return err
 }
 
+// AdoptHost makes a store that was copied from another host this host's store,
+// so that the agent may delete again. It changes nothing in a store that was
+// made on this host.
+func (w *State) AdoptHost() error {
+	var r spec.HostRecord
+	host := w.setting(hostID)
+	err := host.read(&r)
+	r.Recovery.AdoptHost()
+	host.record = r
+	return err
+}
+
 // hostID names the host's record.
 var hostID = state.ID{Kind: spec.KindHost, Name: spec.HostName}
 

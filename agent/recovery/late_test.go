@@ -49,7 +49,7 @@ func newLateHost(t *testing.T, report state.OpenReport) *lateHost {
 		NewToken:  func() string { tokens++; return "token-" + strconv.Itoa(tokens) },
 		Noted:     func(context.Context) error { return nil },
 	})
-	if err := h.Start(t.Context(), report, ""); err != nil {
+	if err := h.Start(t.Context(), report, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -150,7 +150,7 @@ func TestStorageWaitsForTheFirstAnswer(t *testing.T) {
 			h.up = true
 			h.scan(t, spec.LXD, "")
 			for range 2 {
-				if err := h.Start(t.Context(), state.OpenReport{}, ""); err != nil {
+				if err := h.Start(t.Context(), state.OpenReport{}, "", ""); err != nil {
 					t.Fatal(err)
 				}
 				if got := h.withheld(t); got != lxd {

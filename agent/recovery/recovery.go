@@ -58,8 +58,9 @@ func New(c reconcile.Common, o Options) *Recovery {
 // the store's revision before all of this agent's writes. If the store is an
 // older copy, instances may bear higher revisions. A write before the lineage
 // could get one of these revisions, and the instance would no longer prove that
-// the store is a copy.
-func (r *Recovery) Start(ctx context.Context, report state.OpenReport, boot string) error {
+// the store is a copy. machine is the digest of the host's machine-id, or empty
+// if it is unknown.
+func (r *Recovery) Start(ctx context.Context, report state.OpenReport, boot, machine string) error {
 	_, revision, err := r.Store.List(ctx, spec.KindHost)
 	if err != nil {
 		return fmt.Errorf("cannot read the store: %w", err)
@@ -68,6 +69,7 @@ func (r *Recovery) Start(ctx context.Context, report state.OpenReport, boot stri
 	err = r.host.Update(ctx, func(record *spec.HostRecord, status *spec.HostStatus) {
 		l := &record.Recovery
 		l.Adopt(status)
+		l.SeeMachine(machine)
 		scanned := slices.DeleteFunc(slices.Clone(r.Types), func(t spec.ContainerType) bool { return !l.Scanned(string(t)) })
 		r.lost = l.ID == "" || len(scanned) == 0
 		if l.ID == "" {

@@ -19,6 +19,31 @@ type Recovery struct {
 	// created or lost: container types and ScanStorage. Before a type's scan, a
 	// missing record of the type may mean that the store was lost.
 	Scans []string `json:"scans,omitempty"`
+	// Machine is the digest of the machine-id of the host whose store this is.
+	// CopiedTo is that of the present host if it differs, e.g. because the disk is
+	// a copy of the other host's. Then no destructive step is permitted.
+	Machine  string `json:"machine,omitempty"`
+	CopiedTo string `json:"copied-to,omitempty"`
+}
+
+// SeeMachine compares the digest of the host's machine-id with the recorded
+// digest. An empty digest means that the machine-id is unknown; it changes
+// nothing.
+func (r *Recovery) SeeMachine(digest string) {
+	switch {
+	case digest == "":
+	case r.Machine == "" || r.Machine == digest:
+		r.Machine, r.CopiedTo = digest, ""
+	default:
+		r.CopiedTo = digest
+	}
+}
+
+// AdoptHost makes the store that of the present host.
+func (r *Recovery) AdoptHost() {
+	if r.CopiedTo != "" {
+		r.Machine, r.CopiedTo = r.CopiedTo, ""
+	}
 }
 
 // ScanStorage names the scan of volumes and filesystems.
@@ -125,6 +150,9 @@ func (r *Recovery) End(id string) {
 // of the steps' instances. It is empty for steps on storage and on bridges that
 // nothing declares, because instances of any type may use those.
 func (r Recovery) Withheld(t ContainerType) string {
+	if r.CopiedTo != "" {
+		return "`hostler adopt --host`, because the store was made on a host with another machine-id"
+	}
 	pending := slices.Clone(r.Pending)
 	if _, waits := r.Uncompared[t]; waits {
 		pending = []string{string(t)}

@@ -53,6 +53,7 @@ type operator interface {
 	Retry(ctx context.Context, object string, force bool) error
 	ResizeVolume(ctx context.Context, name, size string) error
 	Adopt(ctx context.Context, containerType, instance string) (client.Machine, error)
+	AdoptHost(ctx context.Context) error
 	Release(ctx context.Context, machine string) error
 	Migrate(ctx context.Context, from, to string, machines []string, dryRun bool) ([]client.MigrationStep, error)
 }

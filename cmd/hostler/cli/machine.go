@@ -136,13 +136,27 @@ func (a *app) retryCommand() *cobra.Command {
 var containerTypes = spec.TypeNames()
 
 func (a *app) adoptCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "adopt TYPE/INSTANCE",
-		Short:   "Take over an instance that hostler did not make",
-		Long:    "Take over an instance that exists: it becomes a machine of that name, and the agent keeps it\nfrom then on. `hostler export` writes the declaration of it.",
-		Example: "  hostler adopt lxd/web",
-		Args:    takes(1, 1, "one TYPE/INSTANCE"),
+	var host bool
+	cmd := &cobra.Command{
+		Use:   "adopt TYPE/INSTANCE | --host",
+		Short: "Take over an instance that hostler did not make, or a copied host",
+		Long: "Take over an instance that exists: it becomes a machine of that name, and the agent keeps it\nfrom then on. `hostler export` writes the declaration of it.\n\n" +
+			"With --host, take over the store of a copied host. On a host with another machine-id than the\nhost that made the store, the agent deletes nothing until then.",
+		Example: "  hostler adopt lxd/web\n  hostler adopt --host",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if host {
+				return takes(0, 0, "")(cmd, args)
+			}
+			return takes(1, 1, "one TYPE/INSTANCE, or --host")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if host {
+				err := a.agent().AdoptHost(cmd.Context())
+				if err == nil {
+					a.note("the store is this host's; destructive steps are permitted again")
+				}
+				return err
+			}
 			word, instance, ok := strings.Cut(args[0], "/")
 			switch {
 			case !ok || instance == "":
@@ -160,6 +174,8 @@ func (a *app) adoptCommand() *cobra.Command {
 		},
 		ValidArgsFunction: completeTypes,
 	}
+	cmd.Flags().BoolVar(&host, "host", false, "take over the store of a copied host")
+	return cmd
 }
 
 func (a *app) releaseCommand() *cobra.Command {

@@ -251,6 +251,8 @@ func (s *standIn) Adopt(_ context.Context, containerType, instance string) (clie
 	return client.Machine{Name: instance, Declaration: instance}, s.did("adopt %s/%s", containerType, instance)
 }
 
+func (s *standIn) AdoptHost(context.Context) error { return s.did("adopt host") }
+
 func (s *standIn) Release(_ context.Context, machine string) error {
 	if _, err := s.find(machine); err != nil {
 		return err
