@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -179,6 +180,59 @@ func TestAttachedProgramHasItsStreams(t *testing.T) {
 	if _, err := r.Attach(ctx, run.Attached{Path: "/bin/sleep", Args: []string{"60"}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A pipe of Go's has O_NONBLOCK. A program reads its input before the agent
+// writes it, and would take EAGAIN for an error.
+func TestStreamsOfAProgramBlock(t *testing.T) {
+	r, _ := newRunner(t, Guests)
+	in, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer w.Close()
+	const flags = "sed -n 's/^flags:[[:space:]]*//p' /proc/self/fdinfo/0"
+	check := func(how, text string) {
+		t.Helper()
+		if got, err := strconv.ParseInt(strings.TrimSpace(text), 8, 64); err != nil || got&unix.O_NONBLOCK != 0 {
+			t.Errorf("%s: the input has the flags %q", how, text)
+		}
+	}
+	c := script(flags)
+	c.Stdin = in
+	result, err := r.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("Run", string(result.Stdout))
+	if err := unix.SetNonblock(fdOf(t, in), true); err != nil {
+		t.Fatal(err)
+	}
+	out, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	_, err = r.Attach(t.Context(), run.Attached{Path: "/bin/sh", Args: []string{"-c", flags}, Dir: "/", Stdin: in, Stdout: outW})
+	outW.Close()
+	text, readErr := io.ReadAll(out)
+	if err != nil || readErr != nil {
+		t.Fatal(err, readErr)
+	}
+	check("Attach", string(text))
+}
+
+func fdOf(t *testing.T, f *os.File) (number int) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { number = int(fd) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
 }
 
 func TestCausesOfErrors(t *testing.T) {

@@ -255,7 +255,7 @@ func send(socket *net.UnixConn, o order, files []*os.File) error {
 	var rights []byte
 	var fds []int
 	for _, f := range files {
-		// Fd would make the file block for everyone who has it.
+		// Fd would make the file block at once; receive() does that in the unit.
 		raw, err := f.SyscallConn()
 		if err == nil {
 			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
@@ -311,6 +311,10 @@ func receive(socket *net.UnixConn) (o order, files []*os.File, err error) {
 	}
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
+		// A pipe of the agent's does not block, which programs do not expect.
+		if err := unix.SetNonblock(fd, false); err != nil {
+			return o, nil, err
+		}
 		files = append(files, os.NewFile(uintptr(fd), "stream"))
 	}
 	return o, files, nil
