@@ -6,7 +6,6 @@ package migrate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -56,73 +55,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.Frame.Run(ctx, reconcile.Work{
 		Objects: "machines", Kinds: []string{spec.KindMachine, spec.KindContainerType}, Pass: w.pass,
 	})
-}
-
-// Machine is a machine that is to move.
-type Machine struct {
-	state.Object
-	spec.Migration
-	Record spec.MachineRecord
-	Status spec.MachineStatus
-	// target is the status of the container type to which the machine moves.
-	target spec.TypeStatus
-}
-
-// Instance returns the name of the machine's instance.
-func (m Machine) Instance() string {
-	if m.Record.InstanceName != "" {
-		return m.Record.InstanceName
-	}
-	return m.Name
-}
-
-// observed reports whether the provisioner has seen the present record.
-func (m Machine) observed() bool { return m.Status.ObservedGeneration >= m.Generation }
-
-// settled reports whether the machine is as declared after its move.
-func (m Machine) settled() bool {
-	ready := spec.ConditionOf(m.Status.Conditions, spec.ConditionReady).Status
-	return m.observed() && (m.Status.State == spec.MachineRunning && ready || m.Status.State == spec.MachineStopped)
-}
-
-// open returns the machines with an open migration, sorted by name. The machines
-// that are being moved come first.
-func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
-	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindContainerType)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the declared machines: %w", err)
-	}
-	types := map[string]spec.TypeStatus{}
-	var waiting []Machine
-	for _, o := range objects {
-		if o.Kind == spec.KindContainerType {
-			var status spec.TypeStatus
-			if err := o.Decode(nil, &status); err != nil {
-				return nil, err
-			}
-			types[o.Name] = status
-		}
-	}
-	for _, o := range objects {
-		if o.Kind != spec.KindMachine {
-			continue
-		}
-		m := Machine{Object: o}
-		if err := o.Decode(&m.Record, &m.Status); err != nil {
-			return nil, err
-		}
-		if !m.Record.Migration.Open() {
-			continue
-		}
-		m.Migration = *m.Record.Migration
-		m.target = types[string(m.To)]
-		if m.Phase == spec.MigrationWaiting {
-			waiting = append(waiting, m)
-		} else {
-			all = append(all, m)
-		}
-	}
-	return append(all, waiting...), nil
 }
 
 // pass takes each migration as far as it goes now. A machine waits until the
@@ -291,50 +223,4 @@ func (w *Worker) fail(ctx context.Context, m Machine, cause error) error {
 
 func (w *Worker) event(ctx context.Context, m Machine, level, reason, message string) {
 	w.Record(ctx, state.Event{Object: m.ID, UID: m.UID, Level: level, Reason: reason, Message: message})
-}
-
-// removeCopy removes the copy that an earlier attempt made.
-func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
-	to, err := w.Broker(m.To)
-	if err != nil {
-		return err
-	}
-	made, err := w.find(ctx, to, m)
-	if err != nil || made == nil {
-		return err
-	}
-	return to.Delete(ctx, made.Name, *made.Stamp)
-}
-
-// find returns the machine's instance, or nil if there is none.
-func (w *Worker) find(ctx context.Context, b containerbroker.Broker, m Machine) (*containerbroker.Instance, error) {
-	all, err := b.List(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range all {
-		if i.Name != m.Instance() {
-			continue
-		}
-		if i.Stamp == nil || i.Stamp.Namespace != w.Namespace || i.Stamp.UID != m.UID {
-			return nil, fault.New(fault.Conflict, "another instance is named %q", i.Name)
-		}
-		return &i, nil
-	}
-	return nil, nil
-}
-
-// retyped returns a stamp's record for a machine of the type t.
-func retyped(record string, t spec.ContainerType) (string, error) {
-	var stamped, m map[string]json.RawMessage
-	err := json.Unmarshal([]byte(record), &stamped)
-	if err == nil {
-		err = json.Unmarshal(stamped["machine"], &m)
-	}
-	if err != nil || m == nil {
-		return "", fault.New(fault.NeedsOperator, "the stamp of the instance is not readable")
-	}
-	m["type"] = spec.Encode(t)
-	stamped["machine"] = spec.Encode(m)
-	return string(spec.Encode(stamped)), nil
 }

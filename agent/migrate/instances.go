@@ -1,0 +1,56 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// removeCopy removes the copy that an earlier attempt made.
+func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
+	to, err := w.Broker(m.To)
+	if err != nil {
+		return err
+	}
+	made, err := w.find(ctx, to, m)
+	if err != nil || made == nil {
+		return err
+	}
+	return to.Delete(ctx, made.Name, *made.Stamp)
+}
+
+// find returns the machine's instance, or nil if there is none.
+func (w *Worker) find(ctx context.Context, b containerbroker.Broker, m Machine) (*containerbroker.Instance, error) {
+	all, err := b.List(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range all {
+		if i.Name != m.Instance() {
+			continue
+		}
+		if i.Stamp == nil || i.Stamp.Namespace != w.Namespace || i.Stamp.UID != m.UID {
+			return nil, fault.New(fault.Conflict, "another instance is named %q", i.Name)
+		}
+		return &i, nil
+	}
+	return nil, nil
+}
+
+// retyped returns a stamp's record for a machine of the type t.
+func retyped(record string, t spec.ContainerType) (string, error) {
+	var stamped, m map[string]json.RawMessage
+	err := json.Unmarshal([]byte(record), &stamped)
+	if err == nil {
+		err = json.Unmarshal(stamped["machine"], &m)
+	}
+	if err != nil || m == nil {
+		return "", fault.New(fault.NeedsOperator, "the stamp of the instance is not readable")
+	}
+	m["type"] = spec.Encode(t)
+	stamped["machine"] = spec.Encode(m)
+	return string(spec.Encode(stamped)), nil
+}
