@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler/agent/migrate"
+	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 )
@@ -15,7 +16,7 @@ const transferTimeout = 24 * time.Hour
 // hypervisors gives migrations access to instances.
 func (h *host) hypervisors() migrate.Hypervisors {
 	return migrate.Hypervisors{
-		Namespace: h.config().Namespace, Broker: h.broker,
+		Namespace: h.config().Namespace, Broker: h.broker, MadeAs: provisioner.MadeAs,
 		Movable: func(ctx context.Context, t spec.ContainerType, instance string) error {
 			d, err := h.drivers[t].copier(h)
 			if err != nil {

@@ -9,7 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// removeCopy removes the copy that an earlier attempt made.
+// removeCopy removes the copy that an earlier attempt made. It refuses to remove
+// an instance that may hold newer data than the original: one that was started,
+// or that has become the machine's instance, e.g. after the store was replaced
+// by an older copy.
 func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
 	to, err := w.Broker(m.To)
 	if err != nil {
@@ -19,7 +22,24 @@ func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
 	if err != nil || made == nil {
 		return err
 	}
+	if w.MadeAs(*made, m.To) != m.From || made.Status == containerbroker.StatusRunning || made.Status == containerbroker.StatusFrozen {
+		return fault.New(fault.NeedsOperator, "%s/%s is in use and no unused copy: delete it with the tools of %s, or release the machine and adopt it", m.To, made.Name, m.To)
+	}
 	return to.Delete(ctx, made.Name, *made.Stamp)
+}
+
+// original returns the machine's instance that is to move. It fails if there is
+// none, since the copy is then the only instance with the machine's data.
+func (w *Worker) original(ctx context.Context, m Machine) (*containerbroker.Instance, error) {
+	from, err := w.Broker(m.From)
+	if err != nil {
+		return nil, err
+	}
+	found, err := w.find(ctx, from, m)
+	if err == nil && found == nil {
+		err = fault.New(fault.NotFound, "the instance of the machine is gone")
+	}
+	return found, err
 }
 
 // find returns the machine's instance, or nil if there is none.

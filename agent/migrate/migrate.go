@@ -28,6 +28,9 @@ type Hypervisors struct {
 	// Namespace is the namespace of the agent's stamps.
 	Namespace string
 	Broker    func(t spec.ContainerType) (containerbroker.Broker, error)
+	// MadeAs returns the container type for which an instance of the type t was
+	// made, if it is another type, or "".
+	MadeAs func(i containerbroker.Instance, t spec.ContainerType) spec.ContainerType
 	// Movable returns why an instance cannot be copied, or nil.
 	Movable func(ctx context.Context, t spec.ContainerType, instance string) error
 	// Transfer copies a stopped instance that bears the stamp, and compares the
@@ -121,12 +124,9 @@ func (w *Worker) move(ctx context.Context, m Machine) error {
 	if err != nil {
 		return err
 	}
-	original, err := w.find(ctx, from, m)
+	original, err := w.original(ctx, m)
 	if err != nil {
 		return err
-	}
-	if original == nil {
-		return fault.New(fault.NotFound, "the instance of the machine is gone")
 	}
 	if err := w.removeCopy(ctx, m); err != nil {
 		return err
@@ -195,8 +195,8 @@ func (w *Worker) finish(ctx context.Context, m Machine) error {
 	return w.record(ctx, m.Name, m.UID, m.Migration)
 }
 
-// undo removes the copy and returns the machine to its provisioner, which
-// starts the original again.
+// undo removes the copy, if the original is there, and returns the machine to its
+// provisioner, which starts the original again.
 func (w *Worker) undo(ctx context.Context, m Machine, cause error) error {
 	if now, err := w.Store.Get(ctx, m.ID); err != nil {
 		return err
@@ -206,8 +206,12 @@ func (w *Worker) undo(ctx context.Context, m Machine, cause error) error {
 	if !m.Record.Migration.Moving() {
 		return cause // the machine has its new type already
 	}
-	if err := w.removeCopy(ctx, m); err != nil && !fault.Is(err, fault.Conflict) {
-		cause = fmt.Errorf("%w (and the copy stays in %s: %v)", cause, m.To, err)
+	_, err := w.original(ctx, m)
+	if err == nil {
+		err = w.removeCopy(ctx, m)
+	}
+	if err != nil && !fault.Is(err, fault.Conflict) && err.Error() != cause.Error() {
+		cause = fmt.Errorf("%w (and a copy in %s stays: %v)", cause, m.To, err)
 	}
 	return w.fail(ctx, m, cause)
 }

@@ -1,0 +1,206 @@
+package migrate
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/hosttest"
+)
+
+var t0 = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// bench is a worker on a real store with an in-memory LXD and Incus.
+type bench struct {
+	*Worker
+	t          *testing.T
+	store      *state.Local
+	lxd, incus *brokertest.Fake
+	// during is called while an instance is copied.
+	during func()
+	copies int
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	b := &bench{t: t, store: store, lxd: brokertest.New(), incus: brokertest.New(), during: func() {}}
+	brokers := map[spec.ContainerType]*brokertest.Fake{spec.LXD: b.lxd, spec.Incus: b.incus}
+	b.Worker = New(reconcile.Common{Store: store, Now: func() time.Time { return t0 }, Logger: slog.New(slog.DiscardHandler)}, Hypervisors{
+		Namespace: "hostler",
+		Broker:    func(k spec.ContainerType) (containerbroker.Broker, error) { return brokers[k], nil },
+		MadeAs:    provisioner.MadeAs,
+		Movable:   func(context.Context, spec.ContainerType, string) error { return nil },
+		Transfer: func(_ context.Context, from, to spec.ContainerType, name string, _ containerbroker.Stamp) error {
+			b.copies++
+			i, _ := brokers[from].Get(name)
+			brokers[to].Add(i)
+			b.during()
+			return nil
+		},
+	}, b.recordMigration)
+	b.write(state.ID{Kind: spec.KindContainerType, Name: string(spec.Incus)}, nil, spec.TypeStatus{State: "ready"})
+	return b
+}
+
+func (b *bench) write(id state.ID, record, status any) {
+	b.t.Helper()
+	w := state.Write{ID: id, UID: "uid-" + id.Name, Life: state.Alive, Spec: spec.Encode(record), Status: spec.Encode(status)}
+	if o, err := b.store.Get(b.t.Context(), id); err == nil {
+		w.Revision = o.Revision
+	}
+	if _, err := b.store.Write(b.t.Context(), state.Atomic, w); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// recordMigration writes the machine's record as the agent does.
+func (b *bench) recordMigration(_ context.Context, name, _ string, m spec.Migration) error {
+	r, status := b.machine(name)
+	if r.Migration = &m; m.Moved() {
+		r.Machine.Type = m.To
+	}
+	b.write(machineID(name), r, status)
+	return nil
+}
+
+func machineID(name string) state.ID { return state.ID{Kind: spec.KindMachine, Name: name} }
+
+func (b *bench) machine(name string) (r spec.MachineRecord, s spec.MachineStatus) {
+	b.t.Helper()
+	o, err := b.store.Get(b.t.Context(), machineID(name))
+	if err == nil {
+		err = o.Decode(&r, &s)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r, s
+}
+
+// declare writes a machine in a phase of its migration. Its provisioner has
+// seen the record, and it is as declared.
+func (b *bench) declare(name string, phase spec.MigrationPhase) {
+	b.t.Helper()
+	r := spec.MachineRecord{
+		Machine:   spec.Machine{Type: spec.LXD},
+		Migration: &spec.Migration{From: spec.LXD, To: spec.Incus, Phase: phase, Began: t0},
+	}
+	if r.Migration.Moved() {
+		r.Machine.Type = spec.Incus
+	}
+	b.write(machineID(name), r, spec.MachineStatus{
+		State: spec.MachineRunning, ObservedGeneration: 1, Instance: &spec.InstanceInfo{Name: name, Token: "token"},
+		Conditions: []spec.Condition{{Type: spec.ConditionReady, Status: true}},
+	})
+}
+
+// add adds a machine's instance that was made as the type made.
+func (b *bench) add(f *brokertest.Fake, name string, made spec.ContainerType, status containerbroker.Status) {
+	f.Add(containerbroker.Instance{Name: name, Status: status, Stamp: &containerbroker.Stamp{
+		Namespace: "hostler", UID: "uid-" + name, Token: "token", Record: `{"name":"` + name + `","machine":{"type":"` + string(made) + `"}}`,
+	}})
+}
+
+func (b *bench) passes(n int) {
+	b.t.Helper()
+	for range n {
+		if _, err := b.pass(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *bench) want(name string, phase spec.MigrationPhase, lxd, incus bool) {
+	b.t.Helper()
+	r, _ := b.machine(name)
+	_, inLXD := b.lxd.Get(name)
+	_, inIncus := b.incus.Get(name)
+	if r.Migration.Phase != phase || inLXD != lxd || inIncus != incus {
+		b.t.Errorf("%s is %s (%s), in LXD %v, in Incus %v", name, r.Migration.Phase, r.Migration.Error, inLXD, inIncus)
+	}
+}
+
+// said reports whether an event of the machine has the text.
+func (b *bench) said(name, text string) bool {
+	b.t.Helper()
+	events, err := b.store.Events(b.t.Context(), state.EventQuery{Object: new(machineID(name)), Limit: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return slices.ContainsFunc(events, func(e state.Event) bool { return strings.Contains(e.Message, text) })
+}
+
+// A machine moves, and its original goes once it is as declared.
+func TestAMachineMoves(t *testing.T) {
+	b := newBench(t)
+	b.declare("web", spec.MigrationMoving)
+	b.add(b.lxd, "web", spec.LXD, containerbroker.StatusRunning)
+	b.passes(1)
+	b.want("web", spec.MigrationMoved, true, true)
+	b.passes(1) // the provisioner has not seen the record
+	b.want("web", spec.MigrationMoved, true, true)
+	b.declare("web", spec.MigrationMoved)
+	o, err := b.store.Get(t.Context(), machineID("web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, s := b.machine("web")
+	s.ObservedGeneration = o.Generation
+	b.write(machineID("web"), r, s)
+	b.passes(1)
+	b.want("web", spec.MigrationDone, false, true)
+}
+
+// The copy of a machine whose original is gone holds the machine's only data,
+// e.g. if the user removed the original, or the store is older than the end of
+// the migration.
+func TestTheLastInstanceIsKept(t *testing.T) {
+	for name, made := range map[string]spec.ContainerType{"copy": spec.LXD, "machine": spec.Incus} {
+		b := newBench(t)
+		b.declare(name, spec.MigrationMoving)
+		b.add(b.incus, name, made, containerbroker.StatusStopped)
+		b.passes(1)
+		b.want(name, spec.MigrationFailed, false, true)
+	}
+}
+
+// An instance in Incus that is in use is no copy that an attempt left.
+func TestAnInstanceInUseIsNoCopy(t *testing.T) {
+	for name, i := range map[string]struct {
+		made   spec.ContainerType
+		status containerbroker.Status
+	}{
+		"started": {spec.LXD, containerbroker.StatusRunning},
+		"frozen":  {spec.LXD, containerbroker.StatusFrozen},
+		"managed": {spec.Incus, containerbroker.StatusStopped},
+	} {
+		b := newBench(t)
+		b.declare(name, spec.MigrationMoving)
+		b.add(b.lxd, name, spec.LXD, containerbroker.StatusRunning)
+		b.add(b.incus, name, i.made, i.status)
+		b.passes(1)
+		if b.want(name, spec.MigrationFailed, true, true); b.copies > 0 || !b.said(name, "incus/"+name) {
+			t.Errorf("%s: copied %d times", name, b.copies)
+		}
+	}
+	b := newBench(t)
+	b.declare("left", spec.MigrationMoving)
+	b.add(b.lxd, "left", spec.LXD, containerbroker.StatusRunning)
+	b.add(b.incus, "left", spec.LXD, containerbroker.StatusStopped)
+	b.passes(1)
+	b.want("left", spec.MigrationMoved, true, true)
+}
