@@ -76,7 +76,7 @@ func Workers() []Worker {
 			start: func(h *host, a applier) func(context.Context) error { return h.redeclare(a) },
 		},
 		{
-			Name: "migrate", In: "machines, type/*", Out: "machines, LXD and Incus instances",
+			Name: "migrate", In: "machines, type/*, host record", Out: "machines, LXD and Incus instances",
 			Doc: "Moves machines from LXD to Incus with their data, one at a time, as asked by `hostler migrate`.",
 			start: func(h *host, a applier) func(context.Context) error {
 				return migrate.New(h.common("migrate"), h.hypervisors(), a.SetMigration).Run

@@ -56,12 +56,13 @@ func New(c reconcile.Common, h Hypervisors, record Recorder) *Worker {
 // Run carries out migrations until ctx ends.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.Frame.Run(ctx, reconcile.Work{
-		Objects: "machines", Kinds: []string{spec.KindMachine, spec.KindContainerType}, Pass: w.pass,
+		Objects: "machines", Kinds: kinds, Pass: w.pass,
 	})
 }
 
 // pass takes each migration as far as it goes now. A machine waits until the
-// machine before it runs under its new type.
+// machine before it runs under its new type. Every phase may delete an instance,
+// so all of them wait while nothing may be deleted.
 func (w *Worker) pass(ctx context.Context) (next time.Time, err error) {
 	machines, err := w.open(ctx)
 	if err != nil {
@@ -70,6 +71,8 @@ func (w *Worker) pass(ctx context.Context) (next time.Time, err error) {
 	busy := false
 	for _, m := range machines {
 		switch {
+		case m.withheld != "": // a change of the host's record wakes the worker
+			busy = true
 		case m.Moved():
 			busy = true
 			if failed := w.finish(ctx, m); failed != nil {

@@ -1,12 +1,17 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
+
+// kinds are the kinds of objects that the worker reads and watches.
+var kinds = []string{spec.KindMachine, spec.KindContainerType, spec.KindHost}
 
 // Machine is a machine that is to move.
 type Machine struct {
@@ -14,6 +19,9 @@ type Machine struct {
 	spec.Migration
 	Record spec.MachineRecord
 	Status spec.MachineStatus
+	// withheld names the event for which the migration waits, because nothing may
+	// be deleted before, or is "".
+	withheld string
 	// target is the status of the container type to which the machine moves.
 	target spec.TypeStatus
 }
@@ -38,9 +46,13 @@ func (m Machine) settled() bool {
 // open returns the machines with an open migration, sorted by name. The machines
 // that are being moved come first.
 func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
-	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindContainerType)
+	objects, _, err := w.Store.List(ctx, kinds...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	var recovery spec.Recovery
+	if err := reconcile.Configure(objects, func(r spec.HostRecord) { recovery = r.Recovery }); err != nil {
+		return nil, err
 	}
 	types := map[string]spec.TypeStatus{}
 	var waiting []Machine
@@ -66,6 +78,7 @@ func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
 		}
 		m.Migration = *m.Record.Migration
 		m.target = types[string(m.To)]
+		m.withheld = cmp.Or(recovery.Withheld(m.From), recovery.Withheld(m.To))
 		if m.Phase == spec.MigrationWaiting {
 			waiting = append(waiting, m)
 		} else {

@@ -204,3 +204,46 @@ func TestAnInstanceInUseIsNoCopy(t *testing.T) {
 	b.passes(1)
 	b.want("left", spec.MigrationMoved, true, true)
 }
+
+// On a copy of a host, and while records may be missing, no phase of a migration
+// deletes or stops an instance. Afterwards the migrations go on.
+func TestMigrationsWaitWhileNothingMayBeDeleted(t *testing.T) {
+	b := newBench(t)
+	b.declare("first", spec.MigrationMoved)
+	b.declare("next", spec.MigrationMoving)
+	b.declare("last", spec.MigrationWaiting)
+	for _, name := range []string{"first", "next", "last"} {
+		b.add(b.lxd, name, spec.LXD, containerbroker.StatusRunning)
+	}
+	b.lxd.Change("first", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusStopped })
+	b.add(b.incus, "first", spec.Incus, containerbroker.StatusRunning)
+	b.add(b.incus, "next", spec.LXD, containerbroker.StatusStopped)
+	host := reconcile.Host{Store: b.store}
+	set := func(change func(*spec.Recovery)) {
+		t.Helper()
+		if err := host.Update(t.Context(), func(r *spec.HostRecord, _ *spec.HostStatus) { change(&r.Recovery) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, withhold := range []func(*spec.Recovery){
+		func(r *spec.Recovery) { r.Machine, r.CopiedTo = "one", "two" },
+		func(r *spec.Recovery) { r.Machine, r.CopiedTo, r.Pending = "", "", []string{string(spec.LXD)} },
+		func(r *spec.Recovery) { r.Pending = []string{string(spec.Incus)} },
+	} {
+		set(withhold)
+		b.lxd.Forget()
+		b.incus.Forget()
+		b.passes(3)
+		b.want("first", spec.MigrationMoved, true, true)
+		b.want("next", spec.MigrationMoving, true, true)
+		b.want("last", spec.MigrationWaiting, true, false)
+		if did := slices.Concat(b.lxd.Operations(), b.incus.Operations()); len(did) > 0 {
+			t.Errorf("operations %q", did)
+		}
+	}
+	set(func(r *spec.Recovery) { r.Pending = nil })
+	b.passes(1)
+	b.want("first", spec.MigrationDone, false, true)
+	b.want("next", spec.MigrationMoved, true, true)
+	b.want("last", spec.MigrationWaiting, true, false)
+}
