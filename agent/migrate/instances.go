@@ -3,8 +3,11 @@ package migrate
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"time"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
@@ -22,10 +25,47 @@ func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
 	if err != nil || made == nil {
 		return err
 	}
-	if w.MadeAs(*made, m.To) != m.From || made.Status == containerbroker.StatusRunning || made.Status == containerbroker.StatusFrozen {
+	if w.MadeAs(*made, m.To) != m.From || runs(made) {
 		return fault.New(fault.NeedsOperator, "%s/%s is in use and no unused copy: delete it with the tools of %s, or release the machine and adopt it", m.To, made.Name, m.To)
 	}
 	return to.Delete(ctx, made.Name, *made.Stamp)
+}
+
+// removeOriginal removes the original of a moved machine. It keeps an original
+// that may hold data which the machine lacks, and says so in an event.
+func (w *Worker) removeOriginal(ctx context.Context, m Machine) error {
+	found, err := w.original(ctx, m)
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // it is gone
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why := ""
+	switch made := m.Status.Instance; {
+	case started(found, m.Began):
+		why = "was started after the copy"
+	case made == nil || made.Token != found.Stamp.Token:
+		why = "has data that the machine lacks, since the copy was replaced"
+	}
+	if why != "" {
+		w.event(ctx, m, state.LevelWarn, "OriginalKept", fmt.Sprintf("%s/%s is kept, because it %s: delete it with the tools of %s", m.From, found.Name, why, m.From))
+		return nil
+	}
+	from, err := w.Broker(m.From)
+	if err != nil {
+		return err
+	}
+	return from.Delete(ctx, found.Name, *found.Stamp)
+}
+
+func runs(i *containerbroker.Instance) bool {
+	return i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
+}
+
+// started reports whether an instance runs, or was started after the time.
+func started(i *containerbroker.Instance, since time.Time) bool {
+	return runs(i) || i.Started.After(since)
 }
 
 // original returns the machine's instance that is to move. It fails if there is

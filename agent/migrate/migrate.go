@@ -148,11 +148,17 @@ func (w *Worker) move(ctx context.Context, m Machine) error {
 	if err := from.SetPower(ctx, original.Name, containerbroker.PowerStop, stopTimeout); err != nil {
 		return err
 	}
+	stopped := w.Now()
 	if err := failpoint.Hit(failpoint.MigrateStopped); err != nil {
 		return err
 	}
 	if err := w.Transfer(ctx, m.From, m.To, original.Name, *original.Stamp); err != nil {
 		return err
+	}
+	if now, err := w.original(ctx, m); err != nil {
+		return err
+	} else if started(now, stopped) {
+		return fault.New(fault.Conflict, "the instance was started during its copy")
 	}
 	if err := failpoint.Hit(failpoint.MigrateCompared); err != nil {
 		return err
@@ -184,11 +190,7 @@ func (w *Worker) finish(ctx context.Context, m Machine) error {
 	if err := failpoint.Hit(failpoint.MigrateReady); err != nil {
 		return err
 	}
-	from, err := w.Broker(m.From)
-	if err != nil {
-		return err
-	}
-	if err := from.Delete(ctx, m.Instance(), containerbroker.Stamp{Namespace: w.Namespace, UID: m.UID}); err != nil && !fault.Is(err, fault.Conflict) {
+	if err := w.removeOriginal(ctx, m); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(failpoint.MigrateRemoved); err != nil {

@@ -247,3 +247,45 @@ func TestMigrationsWaitWhileNothingMayBeDeleted(t *testing.T) {
 	b.want("next", spec.MigrationMoved, true, true)
 	b.want("last", spec.MigrationWaiting, true, false)
 }
+
+// An original that was started during the copy has newer data than the copy.
+func TestAnOriginalStartedDuringItsCopyStays(t *testing.T) {
+	b := newBench(t)
+	b.declare("web", spec.MigrationMoving)
+	b.add(b.lxd, "web", spec.LXD, containerbroker.StatusRunning)
+	b.during = func() {
+		if err := b.lxd.SetPower(t.Context(), "web", containerbroker.PowerStart, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	b.passes(1)
+	if b.want("web", spec.MigrationFailed, true, false); !b.said("web", "started during its copy") {
+		t.Error("no event")
+	}
+}
+
+// The agent keeps an original that may hold data which the machine lacks, and
+// says so.
+func TestAnOriginalWithOtherDataIsKept(t *testing.T) {
+	for name, change := range map[string]func(b *bench, s *spec.MachineStatus){
+		"started": func(b *bench, _ *spec.MachineStatus) {
+			b.lxd.Change("started", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusRunning })
+		},
+		"stopped again": func(b *bench, _ *spec.MachineStatus) {
+			b.lxd.Change("stopped again", func(i *containerbroker.Instance) { i.Started = t0.Add(time.Minute) })
+		},
+		"recreated": func(_ *bench, s *spec.MachineStatus) { s.Instance.Token = "another" },
+	} {
+		b := newBench(t)
+		b.declare(name, spec.MigrationMoved)
+		b.add(b.lxd, name, spec.Incus, containerbroker.StatusStopped)
+		b.add(b.incus, name, spec.Incus, containerbroker.StatusRunning)
+		r, s := b.machine(name)
+		change(b, &s)
+		b.write(machineID(name), r, s)
+		b.passes(1)
+		if b.want(name, spec.MigrationDone, true, true); !b.said(name, "lxd/"+name+" is kept") {
+			t.Errorf("%s: no event", name)
+		}
+	}
+}
