@@ -15,19 +15,26 @@ const concealed = "(hidden)"
 
 // concealer removes secrets from texts and documents.
 type concealer struct {
-	// values are the parts of user-data that other texts may repeat. known
-	// replaces them; it is nil until it is needed.
+	// values are the parts of user-data that other texts may repeat. known masks
+	// them; it is nil until it is needed.
 	values map[string]bool
 	known  *strings.Replacer
 }
 
-var (
-	secretKey  = regexp.MustCompile(`(?i)user-?data|vendor-?data|passw|passphrase|secret|token|api[-_]?key|credential|private[-_]?key`)
-	urlUser    = regexp.MustCompile(`://[^/\s@"']+@`)
-	assignment = regexp.MustCompile(`(?i)([a-z0-9_-]*(?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|credential)s?\\?["']?\s*[:=]\s*)(\\?"[^"\\]*\\?"|'[^']*'|[^\s,;}"'\])\\]+)`)
-	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[a-z0-9+/_.=-]{8,}`)
-	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-)
+// secretWord is a part of names of secrets, e.g. of AWS_SECRET_ACCESS_KEY.
+const secretWord = `passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)[-_]?key`
+
+var secretKey = regexp.MustCompile(`(?i)user-?data|vendor-?data|` + secretWord)
+
+// secretForms are texts with a secret in the last group: the value after a
+// secret's name, the user of a URL, an HTTP authorization and a private key.
+var secretForms = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)(?:` + secretWord + `)[a-z0-9_-]*\\?["']?\s*[:=]\s*` +
+		`(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'\\]+|["'\\][^\n]*)`),
+	regexp.MustCompile(`://([^/\s"']+)@`),
+	regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([a-z0-9+/_.=-]{8,})`),
+	regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`),
+}
 
 // shortestSecret is the length, in bytes, from which a word of user-data is
 // looked for in other texts.
@@ -68,7 +75,12 @@ func (c *concealer) note(value string) {
 	}
 }
 
-// replacer returns the replacer of the values that were learned.
+// mask stands for each byte of a secret until the secret is replaced.
+const mask = "\x00"
+
+var masks = regexp.MustCompile(mask + "+")
+
+// replacer returns the replacer that masks the values that were learned.
 func (c *concealer) replacer() *strings.Replacer {
 	if c.known != nil {
 		return c.known
@@ -77,21 +89,24 @@ func (c *concealer) replacer() *strings.Replacer {
 	all := slices.SortedFunc(maps.Keys(c.values), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(all))
 	for _, v := range all {
-		pairs = append(pairs, v, concealed)
+		pairs = append(pairs, v, strings.Repeat(mask, len(v)))
 	}
 	c.known = strings.NewReplacer(pairs...)
 	return c.known
 }
 
-// text removes the secrets of a text.
+// text removes the secrets of a text. It looks for learned values and for the
+// forms of secrets in the same text: user-data may hold a word like "password",
+// without which no form would be found.
 func (c *concealer) text(s string) string {
-	if len(c.values) > 0 {
-		s = c.replacer().Replace(s)
+	masked := []byte(c.replacer().Replace(s))
+	for _, form := range secretForms {
+		for _, at := range form.FindAllStringSubmatchIndex(s, -1) {
+			at = at[len(at)-2:]
+			copy(masked[at[0]:at[1]], strings.Repeat(mask, at[1]-at[0]))
+		}
 	}
-	s = privateKey.ReplaceAllString(s, concealed)
-	s = urlUser.ReplaceAllString(s, "://"+concealed+"@")
-	s = bearer.ReplaceAllString(s, "$1 "+concealed)
-	return assignment.ReplaceAllString(s, "${1}"+concealed)
+	return masks.ReplaceAllString(string(masked), concealed)
 }
 
 // document returns a value, as it prints in JSON, without secrets: the values of
