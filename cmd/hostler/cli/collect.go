@@ -101,10 +101,11 @@ type collected struct {
 	text string
 }
 
-// collect reads all parts. The declarations come first, since their user-data
-// holds the secrets to look for in the other parts.
+// collect reads all parts. The declarations and machines come first, since their
+// user-data holds the secrets to look for in the other parts.
 func (c *collection) collect(ctx context.Context) {
-	documents := c.declarations(ctx)
+	documents, declared := c.declarations(ctx)
+	c.machines(ctx, declared)
 	c.configuration()
 	part(c, "version.json", func() (any, error) { return c.versions(ctx) })
 	part(c, "status.json", func() (client.Status, error) { return c.agent.Status(ctx) })
@@ -123,7 +124,6 @@ func (c *collection) collect(ctx context.Context) {
 	for _, kind := range []string{spec.KindNetwork, spec.KindVolume, spec.KindFilesystem, kindAttachment, kindBlockDevice} {
 		part(c, plural(kind)+".json", func() (json.RawMessage, error) { return c.agent.Get(ctx, plural(kind)) })
 	}
-	c.machines(ctx)
 	if len(documents) > 0 {
 		part(c, "plan.json", func() (client.Plan, error) {
 			return c.agent.Plan(ctx, client.ApplyRequest{Documents: documents, DryRun: true, Replace: true})
@@ -169,14 +169,15 @@ func (c *collection) file(name, path string) {
 	c.add(name, c.hide.text(string(content)), err)
 }
 
-// declarations adds all declarations that the agent has. It returns them with
-// their secrets for a plan, or nothing if the agent hides secrets from the
-// caller.
-func (c *collection) declarations(ctx context.Context) (documents []client.Document) {
+// declarations adds all declarations that the agent has. It returns their
+// machines, and the declarations with their secrets for a plan. It returns no
+// documents if the agent hides secrets from the caller.
+func (c *collection) declarations(ctx context.Context) (documents []client.Document, declared map[string]bool) {
+	declared = map[string]bool{}
 	rows, err := c.agent.Declarations(ctx)
 	if err != nil {
 		c.add("declarations", "", err)
-		return nil
+		return nil, declared
 	}
 	var all []client.Object
 	whole := true
@@ -190,7 +191,8 @@ func (c *collection) declarations(ctx context.Context) (documents []client.Docum
 			c.add("declarations/"+row.Name+".json", "", err)
 			continue
 		}
-		for _, m := range record.Document.Machines {
+		for name, m := range record.Document.Machines {
+			declared[name] = true
 			c.hide.learn(m.CloudInit.UserData)
 			whole = whole && m.CloudInit.UserData != concealed
 		}
@@ -204,17 +206,38 @@ func (c *collection) declarations(ctx context.Context) (documents []client.Docum
 		part(c, "declarations/"+o.Name+".json", func() (client.Object, error) { return o, nil })
 	}
 	if !whole {
-		return nil
+		return nil, declared
 	}
-	return documents
+	return documents, declared
 }
 
-// machines adds the rows and the details of the machines.
-func (c *collection) machines(ctx context.Context) {
-	rows, err := c.agent.Machines(ctx)
-	part(c, "machines.json", func() ([]client.Machine, error) { return rows, err })
-	for _, m := range rows[:min(len(rows), collectedObjects)] {
-		part(c, "machines/"+m.Name+".json", func() (client.Object, error) { return c.agent.Show(ctx, spec.KindMachine, m.Name) })
+// machines adds the rows and the details of the machines. It learns the secrets
+// of the machines that no document declares, e.g. of held machines.
+func (c *collection) machines(ctx context.Context, declared map[string]bool) {
+	rows, unlisted := c.agent.Machines(ctx)
+	type detail struct {
+		name   string
+		object client.Object
+		err    error
+	}
+	var all []detail
+	for i, m := range rows {
+		if i >= collectedObjects && declared[m.Name] {
+			continue
+		}
+		d := detail{name: m.Name}
+		d.object, d.err = c.agent.Show(ctx, spec.KindMachine, m.Name)
+		var record spec.MachineRecord
+		if d.err == nil && json.Unmarshal(d.object.Spec, &record) == nil {
+			c.hide.learn(record.Machine.CloudInit.UserData)
+		}
+		if i < collectedObjects {
+			all = append(all, d)
+		}
+	}
+	part(c, "machines.json", func() ([]client.Machine, error) { return rows, unlisted })
+	for _, d := range all {
+		part(c, "machines/"+d.name+".json", func() (client.Object, error) { return d.object, d.err })
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 
 // secrets are in the user-data, the configuration, messages and the journal of
 // secretHost.
-var secrets = []string{"hunter2secret", "correct-horse", "s3cr3t-proxy", "ghp_0123456789abcdef", "MIIEowIBAAKCAQEA", "battery staple", "runner-registration"}
+var secrets = []string{"hunter2secret", "correct-horse", "s3cr3t-proxy", "ghp_0123456789abcdef", "MIIEowIBAAKCAQEA", "battery staple", "runner-registration", "only-of-a-held-machine"}
 
 const secretUserData = `#cloud-config
 chpasswd: {list: ["root:hunter2secret"]}
@@ -45,9 +45,10 @@ func secretHost() *standIn {
 	web := webObject()
 	web.Spec = spec.Encode(spec.MachineRecord{Machine: declared.Document.Machines["web"]})
 	s.objects["machine/web"] = web
-	s.objects["machine/db"] = client.Object{Kind: "machine", Name: "db"}
+	held := spec.Machine{Type: spec.LXD, Image: "debian/12", CloudInit: spec.CloudInit{UserData: "#!/bin/sh\njoin only-of-a-held-machine\n"}}
+	s.objects["machine/db"] = client.Object{Kind: "machine", Name: "db", Spec: spec.Encode(spec.MachineRecord{Machine: held})}
 	s.events[1].Message = "cannot fetch https://user:s3cr3t-proxy@mirror.test/x: token=ghp_0123456789abcdef refused; app said db_key = correct-horse"
-	s.status.Notices = append(s.status.Notices, `cloud-init failed: password: "battery staple" (chpasswd root:hunter2secret)`)
+	s.status.Notices = append(s.status.Notices, `cloud-init failed: password: "battery staple" (chpasswd root:hunter2secret)`, "cannot join only-of-a-held-machine")
 	s.machines[0].Message = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n"
 	return s
 }
