@@ -30,8 +30,9 @@ func (h *host) server(o Options) (*api.Server, error) {
 		},
 		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, Workers: workerUnits(h.types(), user.Lookup, user.LookupGroup),
-		Count: func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread, Folder: h.declarations,
+		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles },
+		Workers: func() api.Workers { return workerUnits(h.types(), user.Lookup, user.LookupGroup) },
+		Count:   func(t spec.ContainerType, n workerapi.Counts) { h.metrics.Add("provisioner-"+string(t), n) }, Unread: h.declarations.Unread, Folder: h.declarations,
 	})
 }
 

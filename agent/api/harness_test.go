@@ -77,9 +77,11 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 			}
 			return gid, nil
 		},
-		Workers: Workers{
-			Users:  map[uint32]spec.ContainerType{lxdUID: spec.LXD, kvmUID: spec.KVM},
-			Groups: map[uint32]spec.ContainerType{lxcGID: spec.LXC},
+		Workers: func() Workers {
+			return Workers{
+				Users:  map[uint32]spec.ContainerType{lxdUID: spec.LXD, kvmUID: spec.KVM},
+				Groups: map[uint32]spec.ContainerType{lxcGID: spec.LXC},
+			}
 		},
 		Heartbeat: 20 * time.Millisecond,
 	}
@@ -139,7 +141,7 @@ func (b *bench) ask(p peerCredentials, req *http.Request, contentType string) *h
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	c := callerOf(p, b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
+	c := b.o.caller(p)
 	// The context ends streams under test.
 	ctx, cancel := context.WithTimeout(withCaller(req.Context(), c), 50*time.Millisecond)
 	defer cancel()

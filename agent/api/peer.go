@@ -131,6 +131,11 @@ type grouper func(name string) (uint32, error)
 // cannot leave; the group limits it to the rights of its type's worker.
 type Workers struct{ Users, Groups map[uint32]spec.ContainerType }
 
+// caller returns a new connection's peer with its role.
+func (o Options) caller(p peerCredentials) caller {
+	return callerOf(p, o.Workers(), o.AdminGroup, o.ReadGroup, o.LookupGroup)
+}
+
 // callerOf returns the peer with its role.
 func callerOf(p peerCredentials, workers Workers, adminGroup, readGroup string, gid grouper) caller {
 	in := func(name string) bool {

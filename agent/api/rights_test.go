@@ -167,7 +167,7 @@ func TestARootProvisionerHasItsWorkersRights(t *testing.T) {
 	b := newBench(t)
 	b.machine("web", "alive", lxdMachine("web"), running("web"))
 	for _, p := range []peerCredentials{peer(0, 0, 900, lxcGID), peer(0, lxcGID), peer(0, lxcGID, adminGID)} {
-		c := callerOf(p, b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
+		c := b.o.caller(p)
 		if c.role != roleWorker || c.containerType != spec.LXC {
 			t.Errorf("groups %d %v: %s of %q", p.GID, p.Groups, c.role, c.containerType)
 		}
@@ -175,8 +175,22 @@ func TestARootProvisionerHasItsWorkersRights(t *testing.T) {
 			t.Errorf("groups %d %v: %d %s", p.GID, p.Groups, w.Code, w.Body)
 		}
 	}
-	if c := callerOf(peer(otherUID, lxcGID), b.o.Workers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup); c.role != roleStranger {
+	if c := b.o.caller(peer(otherUID, lxcGID)); c.role != roleStranger {
 		t.Errorf("another user with the group is a %s", c.role)
+	}
+}
+
+// The package of a type may be installed, and its group made, while the agent
+// runs.
+func TestAProvisionersLaterGroupLimitsIt(t *testing.T) {
+	var made Workers
+	b := newBench(t, func(o *Options) { o.Workers = func() Workers { return made } })
+	if c := b.bound.caller(peer(0, lxcGID)); c.role != roleAdmin {
+		t.Errorf("root is %s before the group is made", c.role)
+	}
+	made.Groups = map[uint32]spec.ContainerType{lxcGID: spec.LXC}
+	if c := b.bound.caller(peer(0, lxcGID)); c.role != roleWorker || c.containerType != spec.LXC {
+		t.Errorf("the provisioner is %s of %q", c.role, c.containerType)
 	}
 }
 

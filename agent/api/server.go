@@ -44,8 +44,9 @@ type Options struct {
 	ReadersSeeConsoles func() bool
 	// LookupGroup returns a group's id. If nil, it reads the system's database.
 	LookupGroup func(name string) (uint32, error)
-	// Workers are the users and groups of provisioners' units.
-	Workers Workers
+	// Workers returns the users and groups of provisioners' units. It is called
+	// for each connection, because a package may make them while the agent runs.
+	Workers func() Workers
 	// Count receives the counts of a type's worker. The server checks the number
 	// of counts, but not the names of actions in them. If Count is nil, the
 	// server drops the counts.
@@ -99,6 +100,9 @@ func NewServer(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	if o.Workers == nil {
+		o.Workers = func() Workers { return Workers{} }
+	}
 	if o.LookupGroup == nil {
 		o.LookupGroup = lookupGroup
 	}
@@ -115,9 +119,7 @@ func NewServer(o Options) (*Server, error) {
 		declaring: make(chan struct{}, 1),
 		bodyTime:  bodyTimeout,
 	}
-	s.bound = &boundListener{conns: s.conns, refused: newRefusals(s.log).note, idle: map[share]*list.List{}, caller: func(p peerCredentials) caller {
-		return callerOf(p, o.Workers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
-	}}
+	s.bound = &boundListener{conns: s.conns, refused: newRefusals(s.log).note, idle: map[share]*list.List{}, caller: o.caller}
 	s.looks = newLooks(s.o)
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	h, err := s.newHandler()
