@@ -109,7 +109,7 @@ func (h *host) allNotices(ctx context.Context) []string {
 			texts = append(texts, "records may be missing, so the agent deletes nothing yet: it waits for "+why)
 		}
 		if record.Recovery.CopiedTo != "" {
-			texts = append(texts, "the store was made on a host with another machine-id, e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store")
+			texts = append(texts, "the store was made on a host with another machine-id, e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store, `hostler clean` removes it")
 		}
 		texts = append(texts, status.Notices...)
 	}

@@ -151,7 +151,7 @@ func (r *Recovery) End(id string) {
 // nothing declares, because instances of any type may use those.
 func (r Recovery) Withheld(t ContainerType) string {
 	if r.CopiedTo != "" {
-		return "`hostler adopt --host`, because the store was made on a host with another machine-id"
+		return "`hostler adopt --host` or `hostler clean`, because the store was made on a host with another machine-id"
 	}
 	pending := slices.Clone(r.Pending)
 	if _, waits := r.Uncompared[t]; waits {

@@ -70,7 +70,7 @@ func command() *cobra.Command {
 			}
 			return agent.RunWatchdog(cmd.Context(), o)
 		},
-	}, internalCommand())
+	}, internalCommand(options))
 	return root
 }
 
@@ -88,7 +88,7 @@ func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
 }
 
 // internalCommand holds the commands for tests and packaging.
-func internalCommand() *cobra.Command {
+func internalCommand(options func() (agent.Options, error)) *cobra.Command {
 	internal := &cobra.Command{Use: "internal", Hidden: true, Short: "For tests and packaging"}
 	internal.AddCommand(&cobra.Command{
 		Use:   "failpoints",
@@ -107,6 +107,22 @@ func internalCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return images.ScanAlone(cmd.Context(), os.Stdin, cmd.OutOrStdout(), images.Part(args[0]), args[1])
+		},
+	})
+	internal.AddCommand(&cobra.Command{
+		Use:   "clean",
+		Short: "Remove the agent's record of this host, or list the objects that prevent it, as `hostler clean` does",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := options()
+			if err != nil {
+				return err
+			}
+			objects, err := agent.Clean(cmd.Context(), o)
+			for _, object := range objects {
+				fmt.Fprintln(cmd.OutOrStdout(), object)
+			}
+			return err
 		},
 	})
 	internal.AddCommand(&cobra.Command{

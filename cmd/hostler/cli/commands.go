@@ -45,7 +45,7 @@ func (a *app) commands() []*cobra.Command {
 		a.retryCommand())...)
 	all = append(all, in(groupHost,
 		a.doctorCommand(), a.collectCommand(), a.harvestCommand(), a.migrateCommand(), a.imageCommand(), a.volumeCommand(),
-		a.confirmCommand(), a.revertCommand())...)
+		a.confirmCommand(), a.revertCommand(), a.cleanCommand())...)
 	all = append(all, in(groupMore, a.versionCommand(), a.completionCommand())...)
 	return append(all, a.internalCommand())
 }
