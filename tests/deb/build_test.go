@@ -31,7 +31,7 @@ func TestContents(t *testing.T) {
 		"./usr/lib/systemd/system/hostlerd.service\n", "./usr/lib/systemd/system/hostler-provisioner@.service\n",
 		"./usr/lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
 		"./usr/lib/systemd/system/hostler-cloud-init.service\n", "./usr/share/hostler/cloud-init/hostler_part_handler.py\n", "./usr/share/hostler/cloud-init/hostler-wait\n",
-		"./usr/share/doc/hostler/examples/cloud-init/packages.yaml\n", "./usr/share/man/man1/hostler-user-data.1.gz\n",
+		"./etc/cloud/clean.d/50-hostler\n", "./usr/share/doc/hostler/examples/cloud-init/packages.yaml\n", "./usr/share/man/man1/hostler-user-data.1.gz\n",
 		"./etc/hostler/hostler.yaml\n", "./usr/share/hostler/apparmor/lxc-hostler\n", "./etc/hostler/conf.d/\n",
 		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
 		"./usr/share/man/man5/hostler-config.5.gz\n", "./usr/share/man/man5/hostler.yaml.5.gz\n",
@@ -44,8 +44,12 @@ func TestContents(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(list) {
-		if mode, _, _ := strings.Cut(line, " "); strings.ContainsAny(mode, "sS") {
+		mode, _, _ := strings.Cut(line, " ")
+		if strings.ContainsAny(mode, "sS") {
 			t.Errorf("a setuid or setgid file: %s", line)
+		}
+		if strings.HasSuffix(line, "/clean.d/50-hostler\n") && mode != "-rwxr-xr-x" {
+			t.Errorf("cloud-init does not run %s", line)
 		}
 	}
 }
