@@ -96,6 +96,22 @@ func (h *Host) settle() {
 	})
 }
 
+// Copy starts a copy of the host, which must be stopped.
+func (h *Host) Copy(name string) *Host {
+	h.t.Helper()
+	h.lxd.Lxc("copy", h.Name, name)
+	h.lxd.Lxc("start", name)
+	c := &Host{Name: name, lxd: h.lxd, t: h.t}
+	c.settle()
+	return c
+}
+
+// Stop shuts the host down.
+func (h *Host) Stop() {
+	h.t.Helper()
+	h.lxd.Lxc("stop", h.Name)
+}
+
 // With returns the host for the use of a subtest.
 func (h *Host) With(t testing.TB) *Host {
 	return &Host{Name: h.Name, lxd: &LXD{Dir: h.lxd.Dir, Bridge: h.lxd.Bridge, t: t}, t: t}

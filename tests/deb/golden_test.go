@@ -1,0 +1,100 @@
+//go:build integration
+
+package deb_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// golden checks `hostler clean` on a host with a machine that is deleted then.
+func (c *cloud) golden() {
+	c.Helper()
+	refused := func(command, reason string) {
+		c.Helper()
+		out, err := c.host.Try(command + " 2>&1")
+		if want := strings.HasPrefix(command, "hostler"); (err != nil) != want || !strings.Contains(out, reason) {
+			c.Errorf("%s: %v\n%s", command, err, out)
+		}
+		c.host.Sh("systemctl is-active hostlerd && test -e /var/lib/hostler/store-id && hostler status")
+	}
+	refused("hostler clean", "it still has machine/web\n")
+	refused("cloud-init clean --logs", "it still has machine/web\n")
+	c.running("web")
+	c.host.Sh("hostler delete machine/web --wait && mkdir /root/images && mount --bind /root/images /var/lib/hostler/images && touch /root/images/mine")
+	refused("hostler clean", "something is mounted on /var/lib/hostler/images")
+	c.host.Sh("test -e /root/images/mine && umount /var/lib/hostler/images")
+	if out := c.host.Sh("cloud-init clean --logs --machine-id 2>&1"); !strings.Contains(out, "the record of this host is removed") {
+		c.Errorf("cloud-init clean: %s", out)
+	}
+	c.host.Sh("systemctl is-enabled hostlerd && ! systemctl is-active hostlerd && test -e /etc/hostler/hostler.yaml")
+	if out := strings.Fields(c.host.Sh("ls -A /var/lib/hostler; ls -A /run/hostler")); strings.Contains(strings.Join(out, " "), "store") || strings.Contains(strings.Join(out, " "), "state.db") {
+		c.Errorf("left are %q", out)
+	}
+}
+
+// Two copies of a cleaned host are two hosts: neither says that it is a copy, and
+// both run the machines that are declared there. A copy whose machine is released
+// starts with an empty record, and its former instance is foreign.
+func TestGoldenImage(t *testing.T) {
+	c := newCloud(t, harness.StartLXD(t, 50), "golden")
+	c.host.Push(harness.Package(t, ""), "/root/hostler.deb")
+	c.host.Install("/root/hostler.deb")
+	c.host.Write("/root/site.yaml", c.machines("web"))
+	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	original := c.host.Sh("cat /var/lib/hostler/store-id")
+	c.golden()
+	c.host.Stop()
+
+	stores := map[string]bool{original: true}
+	for _, name := range []string{"first", "second"} {
+		copied := &cloud{T: t, host: c.host.Copy(name), kind: c.kind, image: c.image}
+		harness.Wait(t, "the agent of "+name, time.Minute, func() error {
+			_, err := copied.host.Try("hostler status")
+			return err
+		})
+		store := copied.host.Sh("cat /var/lib/hostler/store-id")
+		if stores[store] {
+			t.Errorf("the store of %s is another host's: %s", name, store)
+		}
+		stores[store] = true
+		if out := copied.host.Sh("hostler status; hostler get all"); strings.Contains(out, "machine-id") || strings.Contains(out, "web") {
+			t.Errorf("%s has a record of the original: %s", name, out)
+		}
+		copied.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+		id := copied.running("web")
+
+		if name == "second" {
+			copied.released(id)
+		}
+		copied.host.Stop()
+	}
+}
+
+// released cleans a host with a machine, whose instance stays.
+func (c *cloud) released(id string) {
+	c.Helper()
+	if out := c.host.Sh("hostler clean --release"); !strings.Contains(out, "machine/web released") || !strings.Contains(out, "hostlerd stays stopped") {
+		c.Errorf("clean --release: %s", out)
+	}
+	list := map[string]string{"incus": "incus", "lxd": "lxc"}[c.kind] + " list -f csv -c ns"
+	if out := c.host.Sh(list); strings.TrimSpace(out) != "web,RUNNING" {
+		c.Errorf("the released instance: %s", out)
+	}
+	c.host.Sh("systemctl start hostlerd && hostler status")
+	if out := c.host.Sh("hostler get machines -o name; hostler status"); strings.Contains(out, "web") {
+		c.Errorf("the released instance has a record: %s", out)
+	}
+	if out, err := c.host.Try("hostler apply -f /root/site.yaml --wait --timeout 1m 2>&1"); err == nil || !strings.Contains(out, "hostler adopt "+c.kind+"/web") {
+		c.Errorf("the released instance is not foreign: %v\n%s", err, out)
+	}
+	if out := c.host.Sh(list); strings.TrimSpace(out) != "web,RUNNING" {
+		c.Errorf("the released instance: %s", out)
+	}
+	if now := c.host.Sh("hostler get machine web -o json | grep '\"uid\"'"); now == id {
+		c.Errorf("the machine has its former uid %s", id)
+	}
+}
