@@ -3,6 +3,7 @@
 package deb_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -74,24 +75,68 @@ func TestGoldenImage(t *testing.T) {
 	}
 }
 
+// A copy of a host that was not cleaned keeps its machine and deletes nothing. It
+// names both commands that decide, and each of them does.
+func TestCopiesOfAHostWithAMachine(t *testing.T) {
+	c := newCloud(t, harness.StartLXD(t, 51), "original")
+	c.host.Push(harness.Package(t, ""), "/root/hostler.deb")
+	c.host.Install("/root/hostler.deb")
+	c.host.Write("/root/site.yaml", c.machines("web"))
+	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	id := c.running("web")
+	c.host.Sh(": >/etc/machine-id")
+	c.host.Stop()
+
+	for _, name := range []string{"first", "second"} {
+		copied := &cloud{T: t, host: c.host.Copy(name), kind: c.kind, image: c.image}
+		if now := copied.running("web"); now != id {
+			t.Errorf("the machine of %s is another: %s, before %s", name, now, id)
+		}
+		if out := copied.host.Sh("hostler status"); !strings.Contains(out, "`hostler adopt --host`") || !strings.Contains(out, "`hostler clean`") {
+			t.Errorf("%s does not say what to do:\n%s", name, out)
+		}
+		if name == "second" {
+			copied.released("")
+			continue
+		}
+		if out, err := copied.host.Try("hostler delete machine/web --wait --timeout 20s 2>&1"); err == nil || copied.instances() != "web,RUNNING" {
+			t.Errorf("%s deletes its machine: %v\n%s", name, err, out)
+		}
+		copied.host.Sh("hostler adopt --host")
+		harness.Wait(t, "the removal", time.Minute, func() error {
+			if out := copied.instances(); out != "" {
+				return errors.New(out)
+			}
+			return nil
+		})
+		copied.host.Stop()
+	}
+}
+
+// instances lists the instances of the host's hypervisor.
+func (c *cloud) instances() string {
+	c.Helper()
+	client := map[string]string{"incus": "incus", "lxd": "lxc"}[c.kind]
+	return strings.TrimSpace(c.host.Sh(client + " list -f csv -c ns"))
+}
+
 // released cleans a host with a machine, whose instance stays.
 func (c *cloud) released(id string) {
 	c.Helper()
 	if out := c.host.Sh("hostler clean --release"); !strings.Contains(out, "machine/web released") || !strings.Contains(out, "hostlerd stays stopped") {
 		c.Errorf("clean --release: %s", out)
 	}
-	list := map[string]string{"incus": "incus", "lxd": "lxc"}[c.kind] + " list -f csv -c ns"
-	if out := c.host.Sh(list); strings.TrimSpace(out) != "web,RUNNING" {
+	if out := c.instances(); out != "web,RUNNING" {
 		c.Errorf("the released instance: %s", out)
 	}
 	c.host.Sh("systemctl start hostlerd && hostler status")
-	if out := c.host.Sh("hostler get machines -o name; hostler status"); strings.Contains(out, "web") {
+	if out := c.host.Sh("hostler get machines -o name; hostler status"); strings.Contains(out, "web") || strings.Contains(out, "machine-id") {
 		c.Errorf("the released instance has a record: %s", out)
 	}
 	if out, err := c.host.Try("hostler apply -f /root/site.yaml --wait --timeout 1m 2>&1"); err == nil || !strings.Contains(out, "hostler adopt "+c.kind+"/web") {
 		c.Errorf("the released instance is not foreign: %v\n%s", err, out)
 	}
-	if out := c.host.Sh(list); strings.TrimSpace(out) != "web,RUNNING" {
+	if out := c.instances(); out != "web,RUNNING" {
 		c.Errorf("the released instance: %s", out)
 	}
 	if now := c.host.Sh("hostler get machine web -o json | grep '\"uid\"'"); now == id {
