@@ -134,7 +134,7 @@ func (a *app) releaseAll(ctx context.Context, agent agent, machines []reference,
 	if err := together(ctx, broken); err != nil {
 		return err
 	}
-	if err := a.waitFor(ctx, agent, goals{gone: machines}, timeout, exitTimeout); err != nil {
+	if err := a.waitFor(ctx, agent, goals{gone: machines}, timeout, exitError); err != nil {
 		return err
 	}
 	for _, m := range machines {
