@@ -157,7 +157,8 @@ func Report(report string) containerbroker.Readiness {
 }
 
 // Judge returns why a guest that answered is not ready, or nil. Its error names
-// waited, the longest wait for an address, and lacking, from Lacking().
+// waited, the longest wait for an address, and lacking, from Lacking(). If
+// waited is 0, the guest needs no address.
 func Judge(report string, ready containerbroker.Readiness, waited time.Duration, lacking string) error {
 	if failure, ok := strings.CutPrefix(ready.CloudInit, "error"); ok {
 		return fault.New(fault.NeedsOperator, "cloud-init failed%s (more is in /var/log/cloud-init-output.log in the guest)", failure)
@@ -167,6 +168,9 @@ func Judge(report string, ready containerbroker.Readiness, waited time.Duration,
 		case "stages", "result":
 			return nil
 		case "address missing":
+			if waited == 0 {
+				continue
+			}
 			if lacking != "" {
 				return fault.New(fault.Transient, "its %s after %s", lacking, waited)
 			}

@@ -78,53 +78,71 @@ func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string,
 // 4 MiB.
 const maxAgentRequest = 3 << 20
 
-// awaitAgent waits until the guest's agent answers. It returns fault.NotReady
-// if the guest does not run, if the limit has passed or if hopeless, which may
-// be nil, returns true.
-func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration, hopeless func(definition) bool) error {
-	began := time.Now()
-	deadline := began.Add(limit)
-	for {
-		now, err := status(c, dom)
-		if err != nil {
+// awaitAgent waits until the guest's agent answers. It reads the guest's state
+// and definition at once, or after quiet, and again after each event. It
+// returns fault.NotReady if the guest does not run, if the limit has passed or
+// if hopeless returns true, which is called after each event and every
+// lookAgain.
+func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, quiet, limit time.Duration, hopeless func(definition) bool) error {
+	guest, err := d.watch(ctx, dom)
+	if err != nil {
+		return err
+	}
+	defer guest.end()
+	deadline := time.Now().Add(limit)
+	if quiet > 0 {
+		if _, err := guest.wait(ctx, quiet); err != nil {
 			return err
 		}
-		if now == containerbroker.StatusFrozen {
-			return fault.New(fault.NotReady, "it is paused; resume it with `hostler start %s`", clean(dom.Name, 64))
-		}
-		if !running(now) {
-			return fault.New(fault.NotReady, "it is %s", now)
-		}
-		live, err := readDefinition(c, dom, 0)
-		if err != nil {
-			return err
-		}
-		if agentConnected(live) {
-			if err = ask(c, dom, "guest-ping", nil, nil); err == nil || !fault.Is(err, fault.NotReady) && !fault.Is(err, fault.Transient) {
+	}
+	var live definition
+	for read := true; ; {
+		rest := min(time.Until(deadline), d.lookAgain())
+		if read {
+			if live, err = readRunning(c, dom); err != nil {
 				return err
 			}
+			if agentConnected(live) {
+				if err = ask(c, dom, "guest-ping", nil, nil); err == nil || !fault.Is(err, fault.NotReady) && !fault.Is(err, fault.Transient) {
+					return err
+				}
+				// The agent has opened its channel, so no event will follow.
+				rest = min(rest, lookEach)
+			}
 		}
-		if time.Now().After(deadline) || hopeless != nil && hopeless(live) {
+		if rest <= 0 || hopeless(live) {
 			if _, channel := agentState(live); !channel {
 				return fault.New(fault.NotReady, "it has no channel for a guest agent; add the channel %s with `virsh edit %s`, install qemu-guest-agent in the guest, and start it again",
 					agentChannel, clean(dom.Name, 64))
 			}
 			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent, and its service running")
 		}
-		// Look less and less often, because each look costs several calls of
-		// libvirt, and a guest may boot for minutes.
-		if err := pause.For(ctx, min(max(time.Since(began)/lookShare, lookEach), longestLook)); err != nil {
+		if read, err = guest.wait(ctx, rest); err != nil {
 			return err
 		}
+		read = read || agentConnected(live)
 	}
 }
 
-// While awaitAgent() waits, the pause between two looks is the time waited so
-// far divided by lookShare, and at most longestLook.
-const (
-	lookShare   = 16
-	longestLook = 2 * time.Second
-)
+// lookAgain is the interval between looks for a guest's addresses. Each look
+// costs two calls of libvirt.
+func (d *Driver) lookAgain() time.Duration { return max(d.opts.SeenTimeout/16, lookEach) }
+
+// readRunning reads the definition of a guest that runs. It returns
+// fault.NotReady for other guests.
+func readRunning(c *conn, dom libvirt.Domain) (definition, error) {
+	now, err := status(c, dom)
+	if err != nil {
+		return definition{}, err
+	}
+	if now == containerbroker.StatusFrozen {
+		return definition{}, fault.New(fault.NotReady, "it is paused; resume it with `hostler start %s`", clean(dom.Name, 64))
+	}
+	if !running(now) {
+		return definition{}, fault.New(fault.NotReady, "it is %s", now)
+	}
+	return readDefinition(c, dom, 0)
+}
 
 // agentSilence is how long the driver waits for the agent of a guest that
 // should have booted.

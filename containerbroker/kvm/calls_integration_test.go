@@ -3,6 +3,7 @@
 package kvm_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -48,5 +49,28 @@ func TestAGuestCostsFewCalls(t *testing.T) {
 			t.Fatalf("%d connections stay open", r.proxy.Open())
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// The wait for a guest's agent follows libvirt's events, so that its number of
+// calls does not grow with the time that the guest takes to boot.
+func TestAWaitForAGuestCostsFewCalls(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	_, err := d.List(t.Context(), false)
+	must(t, err) // opens the session
+	m := r.machine(d, "guest")
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	r.proxy.Calls()
+	began := time.Now()
+	_, err = d.WaitReady(t.Context(), m, nil)
+	must(t, err)
+	calls, each := r.proxy.Calls()
+	t.Logf("%d calls in %v, by their numbers in libvirt's protocol: %v", calls, time.Since(began).Round(time.Millisecond), each)
+	const most = 20
+	if calls > most {
+		t.Errorf("more than %d calls", most)
 	}
 }

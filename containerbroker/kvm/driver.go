@@ -96,6 +96,7 @@ type Driver struct {
 	pools      recent[pool]           // without a connection
 	capacities recent[int64]          // of images, by path
 	made       recent[libvirt.Domain] // whose creation has just ended
+	begun      recent[libvirt.Domain] // whose first start has just ended
 }
 
 var (

@@ -33,7 +33,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	if err != nil {
 		return nil, fmt.Errorf("cannot follow libvirt: %w", err)
 	}
-	heard, ok := s.subscribe()
+	heard, ok := s.subscribe(eventBuffer, func(rpc.Event) bool { return true })
 	if !ok {
 		return nil, fmt.Errorf("cannot follow libvirt: %w", rpc.ErrLost)
 	}

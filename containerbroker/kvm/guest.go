@@ -52,7 +52,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		_, channel := agentState(live)
 		return !channel
 	}
-	if err := d.awaitAgent(ctx, c, dom, d.agentLimit(dom), mute); err != nil {
+	if err := d.awaitAgent(ctx, c, dom, 0, d.agentLimit(dom), mute); err != nil {
 		return -1, err
 	}
 	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}

@@ -127,6 +127,11 @@ func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (addre
 	if err != nil || !agentConnected(live) {
 		return nil, false
 	}
+	return d.askAddresses(c, dom, within)
+}
+
+// askAddresses is like learn(), for a guest whose agent is there.
+func (d *Driver) askAddresses(c *conn, dom libvirt.Domain, within time.Duration) (addresses []string, silent bool) {
 	var interfaces []struct {
 		Name      string `json:"name"`
 		Addresses []struct {

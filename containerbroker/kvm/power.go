@@ -39,7 +39,12 @@ func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.P
 	defer c.Close()
 	// A domain that this driver has just created is complete and does not run.
 	if dom, made := d.made.take(name); made && to == containerbroker.PowerStart {
-		return d.powerUp(c, dom)
+		at := time.Now()
+		dom, err := d.powerUp(c, dom)
+		if err == nil && dom.ID > 0 {
+			d.begun.put(name, dom, at)
+		}
+		return err
 	}
 	dom, err := c.domain(name)
 	if fault.Is(err, fault.NotFound) && to == containerbroker.PowerStop {
@@ -106,15 +111,18 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	if err := d.followAccelerator(c, dom, def); err != nil {
 		return err
 	}
-	return d.powerUp(c, dom)
+	_, err = d.powerUp(c, dom)
+	return err
 }
 
-// powerUp starts a domain that does not run.
-func (d *Driver) powerUp(c *conn, dom libvirt.Domain) error {
+// powerUp starts a domain that does not run. It returns the running domain,
+// whose ID is 0 if it is not known.
+func (d *Driver) powerUp(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
+	var begun libvirt.Domain
 	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
-		return err
+		return begun, err
 	}
-	_, err := slowCall(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
+	begun, err := slowCall(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
 	if hit := failpoint.Hit(failpoint.KVMStartNoReply); hit != nil && err == nil {
 		err = hit
 	}
@@ -124,11 +132,11 @@ func (d *Driver) powerUp(c *conn, dom libvirt.Domain) error {
 		if again, openErr := d.open(c.ctx); openErr == nil {
 			defer again.Close()
 			if now, lookErr := status(again, dom); lookErr == nil && now == containerbroker.StatusRunning {
-				return nil
+				return libvirt.Domain{}, nil
 			}
 		}
 	}
-	return err
+	return begun, err
 }
 
 // followAccelerator switches a guest that hostler made to the accelerator that

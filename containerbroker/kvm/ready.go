@@ -13,7 +13,6 @@ import (
 	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
-	"hostler/internal/pause"
 )
 
 // WaitReady implements containerbroker.ReadinessProbe. It lets the guest's
@@ -33,16 +32,18 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 		return ready, err
 	}
 	defer c.Close()
-	dom, err := c.domain(m.Name)
-	if err != nil {
-		return ready, err
-	}
-	before, err := d.alive(c, dom)
-	if err != nil {
-		return ready, err
-	}
 	progress.Report("ready", "waiting for "+m.Name, -1)
-	report, agentErr := d.probe(ctx, c, dom, m)
+	// A new guest needs some time before its agent answers, and libvirt tells
+	// when it does, so do not ask meanwhile.
+	quiet := d.lookAgain()
+	dom, begun := d.begun.take(m.Name)
+	if !begun {
+		quiet = 0
+		if dom, err = c.domain(m.Name); err != nil {
+			return ready, err
+		}
+	}
+	report, agentErr := d.probe(ctx, c, dom, quiet, m)
 	if ctx.Err() != nil {
 		return ready, fmt.Errorf("%w while waiting for its agent, cloud-init or address", ctx.Err())
 	}
@@ -50,7 +51,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if err != nil {
 		return ready, err
 	}
-	if after.ID != before.ID {
+	if after.ID != dom.ID {
 		return ready, fault.New(fault.Transient, "it was started again meanwhile")
 	}
 	if agentErr != nil {
@@ -60,25 +61,19 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	delete(d.learned, m.Name) // addresses that the agent reported earlier may be incomplete
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
-	ready.Addresses, _ = d.learn(c, after, agentAnswer)
-	if len(m.NICs) == 0 {
-		// libvirt's own network has a DHCP server, so the guest will get an
-		// address.
-		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
-			if err := pause.For(ctx, lookEach); err != nil {
-				return ready, err
-			}
-			ready.Addresses, _ = d.learn(c, after, agentAnswer)
-		}
+	ready.Addresses, _ = d.askAddresses(c, after, agentAnswer)
+	limit := d.opts.AddressTimeout
+	if !guestprobe.ExpectsAddress(m) {
+		limit = 0
 	}
-	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {
+	if err := guestprobe.Judge(report, ready, limit, guestprobe.Lacking(m, ready.Addresses)); err != nil {
 		return ready, err
 	}
 	ready.SSH, ready.NoSSH = guestprobe.SSH(ctx, report, ready.Addresses)
 	return ready, ctx.Err()
 }
 
-// leaseTime is how long WaitReady waits for an address on libvirt's own
+// leaseTime is how long the script waits for an address on libvirt's own
 // network.
 const leaseTime = 15 * time.Second
 
@@ -96,8 +91,9 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 	return c.domain(dom.Name)
 }
 
-// probe runs the script in the guest and returns its output.
-func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
+// probe runs the script in the guest and returns its output. If the guest has
+// just begun, quiet is the time before the first look at it.
+func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, quiet time.Duration, m containerbroker.Machine) (string, error) {
 	var since time.Time // when all awaited addresses were first seen from the host
 	agentless := func(live definition) bool {
 		if _, channel := agentState(live); !channel && !guestprobe.ExpectsAddress(m) {
@@ -110,10 +106,16 @@ func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m conta
 		}
 		return !since.IsZero() && time.Since(since) > d.opts.SeenTimeout
 	}
-	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout, agentless); err != nil {
+	if err := d.awaitAgent(ctx, c, dom, quiet, d.opts.AgentTimeout, agentless); err != nil {
 		return "", err
 	}
-	script := guestprobe.Command(m, d.opts.AddressTimeout)
+	limit := d.opts.AddressTimeout
+	if len(m.NICs) == 0 && !m.ExpectAddress {
+		// libvirt's own network has a DHCP server, so the guest will probably get
+		// an address. It is ready without.
+		m.ExpectAddress, limit = true, min(leaseTime, limit)
+	}
+	script := guestprobe.Command(m, limit)
 	_, out, _, err := runInGuest(ctx, c, dom, command{Path: script[0], Args: script[1:], Capture: true})
 	var report guestprobe.Output
 	_, _ = report.Write(out)

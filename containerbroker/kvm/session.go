@@ -22,7 +22,7 @@ type session struct {
 	known  map[libvirt.UUID]definition
 	stale  map[libvirt.UUID]uint64 // counts the changes of each domain
 	fresh  time.Time
-	listen map[chan rpc.Event]bool
+	listen map[chan rpc.Event]func(rpc.Event) bool // with the events that each wants
 }
 
 // rereadEvery is the maximum age of the cached definitions.
@@ -49,7 +49,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	}
 	s = &session{
 		known: map[libvirt.UUID]definition{}, stale: map[libvirt.UUID]uint64{},
-		listen: map[chan rpc.Event]bool{}, fresh: time.Now(),
+		listen: map[chan rpc.Event]func(rpc.Event) bool{}, fresh: time.Now(),
 	}
 	// The connection outlives the listing that opens it; each call on it has
 	// its own limit.
@@ -97,7 +97,10 @@ func (s *session) heard(e rpc.Event) {
 	defer s.mu.Unlock()
 	s.stale[e.UUID]++
 	delete(s.known, e.UUID)
-	for to := range s.listen {
+	for to, wanted := range s.listen {
+		if !wanted(e) {
+			continue
+		}
 		select {
 		case to <- e:
 		default: // the subscriber is too slow; end its stream, so that it lists again
@@ -107,23 +110,24 @@ func (s *session) heard(e rpc.Event) {
 	}
 }
 
-// subscribe returns a channel of events, which is closed when the session ends.
-// It returns false if the session has already ended.
-func (s *session) subscribe() (chan rpc.Event, bool) {
-	to := make(chan rpc.Event, eventBuffer)
+// subscribe returns a channel of the wanted events, which is closed when the
+// session ends or when more than buffer events wait in it. It returns false if
+// the session has already ended.
+func (s *session) subscribe(buffer int, wanted func(rpc.Event) bool) (chan rpc.Event, bool) {
+	to := make(chan rpc.Event, buffer)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listen == nil {
 		return nil, false
 	}
-	s.listen[to] = true
+	s.listen[to] = wanted
 	return to, true
 }
 
 func (s *session) unsubscribe(to chan rpc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.listen[to] {
+	if _, open := s.listen[to]; open {
 		delete(s.listen, to)
 		close(to)
 	}

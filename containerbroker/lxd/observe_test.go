@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/canonical/lxd/shared/api"
@@ -135,7 +136,7 @@ func TestReports(t *testing.T) {
 		if got.Init != c.ready.Init || got.CloudInit != c.ready.CloudInit {
 			t.Errorf("%s: read as %+v", name, got)
 		}
-		err := guestprobe.Judge(c.report, got, 0, "")
+		err := guestprobe.Judge(c.report, got, time.Minute, "")
 		if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -184,7 +185,7 @@ func FuzzReport(f *testing.F) {
 		if hasControl(ready.Init) || hasControl(ready.CloudInit) || len(ready.CloudInit) > maxMessage+64 {
 			t.Errorf("%+v", ready)
 		}
-		if err := guestprobe.Judge(report, ready, 0, ""); err != nil && hasControl(err.Error()) {
+		if err := guestprobe.Judge(report, ready, time.Minute, ""); err != nil && hasControl(err.Error()) {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,29 @@
+package guestprobe
+
+import (
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+)
+
+// A guest whose driver waited for an address that it does not need is ready
+// without, but its other faults count.
+func TestAnAddressThatIsNotNeeded(t *testing.T) {
+	var ready containerbroker.Readiness
+	for report, want := range map[string]string{
+		"init init\naddress missing\n":                        "",
+		"init systemd\naddress missing\nsystem maintenance\n": "its systemd is in state maintenance",
+	} {
+		got := ""
+		if err := Judge(report, ready, 0, ""); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", report, got, want)
+		}
+	}
+	if Judge("address missing\n", ready, time.Minute, "") == nil {
+		t.Error("a guest without its needed address is ready")
+	}
+}
