@@ -237,7 +237,7 @@ func TestExecInGuests(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	within(t, "a cancelled command still runs", func() bool { out, _ := w.inside(t, m.Name, "ps | grep '[s]leep 4711'"); return out == "" })
-	host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+	w.freeze(t, m.Name)
 	if i := find(t, w.d, m.Name); i.Status != containerbroker.StatusFrozen || i.Standstill == "" {
 		t.Errorf("frozen it is %s, %q", i.Status, i.Standstill)
 	}
@@ -388,7 +388,7 @@ func TestEventsOfTheFreezer(t *testing.T) {
 	pid := w.start(t, m)
 	await("started")
 	for range 3 {
-		host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+		w.freeze(t, m.Name)
 		await("frozen")
 		if i := find(t, w.d, m.Name); i.Status != containerbroker.StatusFrozen || i.Standstill == "" {
 			t.Errorf("frozen it is %s, %q", i.Status, i.Standstill)
@@ -402,14 +402,14 @@ func TestEventsOfTheFreezer(t *testing.T) {
 	w.inside(t, m.Name, "reboot -f")
 	await("ended")
 	await("started")
-	host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+	w.freeze(t, m.Name)
 	await("frozen")
 	// A frozen guest is stopped and deleted as any other.
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 5*time.Second))
 	await("ended")
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	await("started")
-	host(t, "lxc-freeze", "-P", w.path, "-n", m.Name)
+	w.freeze(t, m.Name)
 	await("frozen")
 	must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
 	await("deleted")

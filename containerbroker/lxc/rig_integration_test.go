@@ -3,6 +3,7 @@
 package lxc_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -177,6 +178,28 @@ func awaiting(t *testing.T, broker *lxc.Driver, name string) func(action string)
 				t.Fatalf("no event %s", action)
 			}
 		}
+	}
+}
+
+// freeze freezes an instance. With the freezer of cgroup v1, lxc-freeze waits for
+// ever if it froze the child of a vfork before the parent could go on, e.g. of
+// udhcpc early in the boot, so freeze thaws the instance after a while and tries
+// again.
+func (w *world) freeze(t *testing.T, name string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		out, err := exec.CommandContext(ctx, "lxc-freeze", "-P", w.path, "-n", name).CombinedOutput()
+		late := ctx.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case !late || time.Now().After(deadline):
+			t.Fatalf("cannot freeze %s: %v: %s", name, err, out)
+		}
+		host(t, "lxc-unfreeze", "-P", w.path, "-n", name)
 	}
 }
 
