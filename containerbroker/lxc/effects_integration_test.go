@@ -379,6 +379,24 @@ func TestEventsOfOthers(t *testing.T) {
 	}
 }
 
+// A guest that was not frozen by LXC's tools, so that its monitor takes it for
+// running, is stopped and deleted as any other.
+func TestFrozenBehindTheMonitorsBack(t *testing.T) {
+	w := newWorld(t)
+	for _, timeout := range []time.Duration{0, 2 * time.Second} {
+		m := w.machine(t, "stuck")
+		w.start(t, m)
+		group := "/lxc.payload." + m.Stamp.Namespace + "." + m.Name
+		err := os.WriteFile("/sys/fs/cgroup/freezer"+group+"/freezer.state", []byte("FROZEN"), 0o600)
+		if errors.Is(err, os.ErrNotExist) {
+			err = os.WriteFile("/sys/fs/cgroup"+group+"/cgroup.freeze", []byte("1"), 0o600)
+		}
+		must(t, err)
+		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, timeout))
+		must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
+	}
+}
+
 // Freezing and thawing by LXC's own tools is noticed, and the listing shows it by
 // then.
 func TestEventsOfTheFreezer(t *testing.T) {

@@ -2,6 +2,7 @@ package lxc
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
 	"hostler/internal/pause"
 )
 
@@ -24,15 +27,10 @@ type freezer struct {
 // watchFreezer watches the freezer of an instance that runs. The watch ends with
 // the cgroup.
 func (w *watcher) watchFreezer(name string) {
-	controller, base := "freezer", "freezer.state"
-	if w.d.unified() {
-		controller, base = "", "cgroup.events"
-	}
-	dir, err := w.d.limitCgroup(w.ctx, name, controller)
+	file, err := w.d.freezerOf(w.ctx, name)
 	if err != nil {
 		return // its end is noticed anyway
 	}
-	file := filepath.Join(dir, base)
 	_ = control(w.file, func(fd int) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -42,6 +40,41 @@ func (w *watcher) watchFreezer(name string) {
 		}
 		return err
 	})
+}
+
+const freezerV1 = "freezer.state" // of cgroup v1
+
+// freezerOf returns the file with the state of a running instance's freezer.
+func (d *Driver) freezerOf(ctx context.Context, name string) (string, error) {
+	controller, base := "freezer", freezerV1
+	if d.unified() {
+		controller, base = "", "cgroup.events"
+	}
+	dir, err := d.limitCgroup(ctx, name, controller)
+	return filepath.Join(dir, base), err
+}
+
+// unfreeze thaws a frozen instance, whose freezer is file. lxc-unfreeze does
+// nothing if the monitor takes the instance for running, because LXC's tools did
+// not freeze it or could not end that.
+func (d *Driver) unfreeze(ctx context.Context, name, file string) error {
+	code, err := d.tool(ctx, d.opts.EndTimeout, paths.LXCUnfreeze, name)
+	if err == nil && code != 0 {
+		err = fault.New(fault.Transient, "lxc-unfreeze failed with exit code %d", code)
+	}
+	if err == nil && isFrozen(file) {
+		err = thaw(file)
+	}
+	return err
+}
+
+// thaw thaws an instance of whose freezer the file is. The monitor is not told.
+func thaw(file string) error {
+	dir, base := filepath.Split(file)
+	if base == freezerV1 {
+		return os.WriteFile(file, []byte("THAWED"), 0)
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
 }
 
 // freezerChanged sends an event if the instance of a watch was frozen or thawed.

@@ -70,7 +70,11 @@ func (d *Driver) powerOn(ctx context.Context, name string) error {
 		case s == stateRunning || s == stateThawed:
 			return nil
 		case s == stateFrozen:
-			return d.unfreeze(ctx, name)
+			file, err := d.freezerOf(ctx, name)
+			if err != nil {
+				return err
+			}
+			return d.unfreeze(ctx, name, file)
 		case s == stateStarting || s == stateFreezing:
 			if time.Now().After(deadline) {
 				return fault.New(fault.Transient, "its start has not ended within %s", d.opts.StartTimeout)
@@ -133,12 +137,4 @@ func firstError(log string) string {
 		}
 	}
 	return "it failed without a reason"
-}
-
-func (d *Driver) unfreeze(ctx context.Context, name string) error {
-	code, err := d.tool(ctx, d.opts.EndTimeout, paths.LXCUnfreeze, name)
-	if err == nil && code != 0 {
-		err = fault.New(fault.Transient, "lxc-unfreeze failed with exit code %d", code)
-	}
-	return err
 }

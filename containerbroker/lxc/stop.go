@@ -33,9 +33,9 @@ func (d *Driver) powerOff(ctx context.Context, name string, timeout time.Duratio
 		return err
 	}
 	if timeout > 0 {
-		s, err := d.stateOf(ctx, name)
-		if err == nil && s == stateFrozen {
-			err = d.unfreeze(ctx, name)
+		freezer, err := d.freezerOf(ctx, name)
+		if err == nil && isFrozen(freezer) {
+			err = d.unfreeze(ctx, name, freezer)
 		}
 		if err != nil && !errors.Is(err, errNoMonitor) {
 			return err
@@ -72,7 +72,7 @@ func (d *Driver) tool(ctx context.Context, limit time.Duration, path, name strin
 // guest does not end on cgroup v1 before it is thawed.
 func (d *Driver) kill(ctx context.Context, name string) error {
 	for deadline := time.Now().Add(d.opts.EndTimeout); ; {
-		s, _ := d.stateOf(ctx, name)
+		freezer, _ := d.freezerOf(ctx, name)
 		_, err := d.ask(ctx, name, cmdStop, nil)
 		if errors.Is(err, errNoMonitor) {
 			return nil
@@ -80,8 +80,8 @@ func (d *Driver) kill(ctx context.Context, name string) error {
 		if err != nil && !errors.Is(err, errNoAnswer) {
 			return err
 		}
-		if s == stateFrozen || s == stateFreezing {
-			_ = d.unfreeze(ctx, name) // it fails if the guest has just ended
+		if isFrozen(freezer) {
+			_ = thaw(freezer) // it fails if the guest has just ended
 		}
 		if err := d.awaitEnd(ctx, name, deadline); err != nil {
 			return err
