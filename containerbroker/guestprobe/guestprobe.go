@@ -156,10 +156,9 @@ func Report(report string) containerbroker.Readiness {
 	return ready
 }
 
-// Judge returns why a guest that answered is not ready, or nil. Its error names
-// waited, the longest wait for an address, and lacking, from Lacking(). If
-// waited is 0, the guest needs no address.
-func Judge(report string, ready containerbroker.Readiness, waited time.Duration, lacking string) error {
+// Judge returns why the guest of m, which answered, is not ready, or nil. Its
+// error names waited, the longest wait for an address.
+func Judge(m containerbroker.Machine, report string, ready containerbroker.Readiness, waited time.Duration) error {
 	if failure, ok := strings.CutPrefix(ready.CloudInit, "error"); ok {
 		return fault.New(fault.NeedsOperator, "cloud-init failed%s (more is in /var/log/cloud-init-output.log in the guest)", failure)
 	}
@@ -168,10 +167,10 @@ func Judge(report string, ready containerbroker.Readiness, waited time.Duration,
 		case "stages", "result":
 			return nil
 		case "address missing":
-			if waited == 0 {
+			if !ExpectsAddress(m) {
 				continue
 			}
-			if lacking != "" {
+			if lacking := Lacking(m, ready.Addresses); lacking != "" {
 				return fault.New(fault.Transient, "its %s after %s", lacking, waited)
 			}
 			return fault.New(fault.Transient, "it has no address after %s", waited)

@@ -62,11 +62,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
 	ready.Addresses, _ = d.askAddresses(c, after, agentAnswer)
-	limit := d.opts.AddressTimeout
-	if !guestprobe.ExpectsAddress(m) {
-		limit = 0
-	}
-	if err := guestprobe.Judge(report, ready, limit, guestprobe.Lacking(m, ready.Addresses)); err != nil {
+	if err := guestprobe.Judge(m, report, ready, d.opts.AddressTimeout); err != nil {
 		return ready, err
 	}
 	ready.SSH, ready.NoSSH = guestprobe.SSH(ctx, report, ready.Addresses)
@@ -110,7 +106,7 @@ func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, quiet t
 		return "", err
 	}
 	limit := d.opts.AddressTimeout
-	if len(m.NICs) == 0 && !m.ExpectAddress {
+	if !guestprobe.ExpectsAddress(m) {
 		// libvirt's own network has a DHCP server, so the guest will probably get
 		// an address. It is ready without.
 		m.ExpectAddress, limit = true, min(leaseTime, limit)

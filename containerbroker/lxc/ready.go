@@ -55,7 +55,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 func (d *Driver) judge(ctx context.Context, m containerbroker.Machine, report string, pid int) (containerbroker.Readiness, error) {
 	ready := guestprobe.Report(report)
 	ready.Addresses = d.addresses(pid)
-	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {
+	if err := guestprobe.Judge(m, report, ready, d.opts.AddressTimeout); err != nil {
 		return ready, err
 	}
 	ready.SSH, ready.NoSSH = guestprobe.SSH(ctx, report, ready.Addresses)

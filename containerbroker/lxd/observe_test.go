@@ -136,7 +136,7 @@ func TestReports(t *testing.T) {
 		if got.Init != c.ready.Init || got.CloudInit != c.ready.CloudInit {
 			t.Errorf("%s: read as %+v", name, got)
 		}
-		err := guestprobe.Judge(c.report, got, time.Minute, "")
+		err := guestprobe.Judge(containerbroker.Machine{ExpectAddress: true}, c.report, got, time.Minute)
 		if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -185,7 +185,7 @@ func FuzzReport(f *testing.F) {
 		if hasControl(ready.Init) || hasControl(ready.CloudInit) || len(ready.CloudInit) > maxMessage+64 {
 			t.Errorf("%+v", ready)
 		}
-		if err := guestprobe.Judge(report, ready, time.Minute, ""); err != nil && hasControl(err.Error()) {
+		if err := guestprobe.Judge(containerbroker.Machine{ExpectAddress: true}, report, ready, time.Minute); err != nil && hasControl(err.Error()) {
 			t.Error(err)
 		}
 	})

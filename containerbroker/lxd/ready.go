@@ -54,7 +54,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 func judge(report string, m containerbroker.Machine, s *api.InstanceState, timeout time.Duration) (containerbroker.Readiness, error) {
 	ready := guestprobe.Report(report)
 	ready.Addresses = addressesOf(s)
-	return ready, guestprobe.Judge(report, ready, timeout, guestprobe.Lacking(m, ready.Addresses))
+	return ready, guestprobe.Judge(m, report, ready, timeout)
 }
 
 // stable returns the state of an instance that has run for Options.StableTime
