@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"hostler/agent/client"
 	"hostler/agent/spec"
@@ -51,7 +51,7 @@ func (a *app) clean(ctx context.Context, release bool, timeout time.Duration) er
 		return usage("--timeout must be positive, got %s", timeout)
 	case a.socket != defaultSocket:
 		return usage("clean is for the agent of %s, not of %s", defaultSocket, line(a.socket))
-	case errors.Is(syscall.Access(filepath.Join("/", a.env.Root, paths.DefaultStateDir), 2), syscall.EACCES): // W_OK of access(2)
+	case errors.Is(unix.Access(filepath.Join("/", a.env.Root, paths.DefaultStateDir), unix.W_OK), unix.EACCES):
 		return fail(exitError, "only root may clean this host").hint("use sudo")
 	}
 	active := a.agentActive(ctx)
@@ -200,9 +200,6 @@ func (r remainder) refusal() error {
 	if len(r.machines) > 0 {
 		mends = append(mends, "`hostler clean --release` keeps the instances of machines, undeclared")
 	}
-	if r.offline && len(mends) > 0 {
-		mends = append([]string{"start the agent with `systemctl start hostlerd`"}, mends...)
-	}
 	for _, i := range r.instances {
 		names = append(names, i)
 		mends = append(mends, "`hostler adopt "+i+"` makes a machine of the instance "+i)
@@ -213,6 +210,9 @@ func (r remainder) refusal() error {
 	}
 	if len(names) == 0 {
 		return nil
+	}
+	if r.offline { // and so it is not known which of them have a record
+		mends = []string{"start the agent with `systemctl start hostlerd` and clean again, which says how to remove or keep them"}
 	}
 	return fail(exitError, "cannot clean this host: it still has %s", line(strings.Join(names, ", "))).hint(line(strings.Join(mends, "; ")))
 }

@@ -86,8 +86,8 @@ func TestClean(t *testing.T) {
 			want: outcome{stdout: done}, ran: []string{cleansHost},
 		},
 		"without agent but with records": {
-			host: cleanHost{agent: notRunning(), without: true, left: "machine/web\n"},
-			want: outcome{code: 1, stderr: "hostler: cannot clean this host: it still has machine/web\n  start the agent with `systemctl start hostlerd`; `hostler delete machine/web --wait` removes it; `hostler clean --release` keeps the instances of machines, undeclared\n"},
+			host: cleanHost{agent: notRunning(), without: true, left: "machine/web\nvolume/data\n"},
+			want: outcome{code: 1, stderr: "hostler: cannot clean this host: it still has machine/web, volume/data\n  start the agent with `systemctl start hostlerd` and clean again, which says how to remove or keep them\n"},
 			ran:  []string{cleansHost},
 		},
 		"the agent hangs": {
