@@ -55,6 +55,13 @@ func (c *cloud) machines(names ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
+// install installs the package.
+func (c *cloud) install() {
+	c.Helper()
+	c.host.Push(harness.Package(c, ""), "/root/hostler.deb")
+	c.host.Install("/root/hostler.deb")
+}
+
 // boot boots the host as the named instance with user-data.
 func (c *cloud) boot(instance, userData string) {
 	c.Helper()
@@ -178,8 +185,7 @@ func TestCloudInitMakesAHost(t *testing.T) {
 // instance changes the machines.
 func TestCloudInitOnAnImageWithHostler(t *testing.T) {
 	c := newCloud(t, harness.StartLXD(t, 48), "image")
-	c.host.Push(harness.Package(t, ""), "/root/hostler.deb")
-	c.host.Install("/root/hostler.deb")
+	c.install()
 	indented := func(text string) string {
 		return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") + "\n"
 	}

@@ -11,6 +11,16 @@ import (
 	"hostler/tests/harness"
 )
 
+// newSite starts a host with a machine of hostler.
+func newSite(t *testing.T, subnet int, name string) *cloud {
+	t.Helper()
+	c := newCloud(t, harness.StartLXD(t, subnet), name)
+	c.install()
+	c.host.Write("/root/site.yaml", c.machines("web"))
+	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	return c
+}
+
 // golden checks `hostler clean` on a host with a machine that is deleted then.
 func (c *cloud) golden() {
 	c.Helper()
@@ -41,11 +51,7 @@ func (c *cloud) golden() {
 // both run the machines that are declared there. A copy whose machine is released
 // starts with an empty record, and its former instance is foreign.
 func TestGoldenImage(t *testing.T) {
-	c := newCloud(t, harness.StartLXD(t, 50), "golden")
-	c.host.Push(harness.Package(t, ""), "/root/hostler.deb")
-	c.host.Install("/root/hostler.deb")
-	c.host.Write("/root/site.yaml", c.machines("web"))
-	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	c := newSite(t, 50, "golden")
 	original := c.host.Sh("cat /var/lib/hostler/store-id")
 	c.golden()
 	c.host.Stop()
@@ -78,11 +84,7 @@ func TestGoldenImage(t *testing.T) {
 // A copy of a host that was not cleaned keeps its machine and deletes nothing. It
 // names both commands that decide, and each of them does.
 func TestCopiesOfAHostWithAMachine(t *testing.T) {
-	c := newCloud(t, harness.StartLXD(t, 51), "original")
-	c.host.Push(harness.Package(t, ""), "/root/hostler.deb")
-	c.host.Install("/root/hostler.deb")
-	c.host.Write("/root/site.yaml", c.machines("web"))
-	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	c := newSite(t, 51, "original")
 	id := c.running("web")
 	c.host.Sh(": >/etc/machine-id")
 	c.host.Stop()
@@ -96,7 +98,7 @@ func TestCopiesOfAHostWithAMachine(t *testing.T) {
 			t.Errorf("%s does not say what to do:\n%s", name, out)
 		}
 		if name == "second" {
-			copied.released("")
+			copied.released(id)
 			continue
 		}
 		if out, err := copied.host.Try("hostler delete machine/web --wait --timeout 20s 2>&1"); err == nil || copied.instances() != "web,RUNNING" {
@@ -120,7 +122,7 @@ func (c *cloud) instances() string {
 	return strings.TrimSpace(c.host.Sh(client + " list -f csv -c ns"))
 }
 
-// released cleans a host with a machine, whose instance stays.
+// released cleans a host with a machine of that uid, whose instance stays.
 func (c *cloud) released(id string) {
 	c.Helper()
 	if out := c.host.Sh("hostler clean --release"); !strings.Contains(out, "machine/web released") || !strings.Contains(out, "hostlerd stays stopped") {
