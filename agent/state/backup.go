@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 
@@ -65,6 +66,9 @@ func (l *Local) copyTo(ctx context.Context, tmp string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if err := l.verify(ctx, db); err != nil {
+		return err
+	}
 	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", tmp); err != nil {
 		return err
 	}
@@ -72,6 +76,21 @@ func (l *Local) copyTo(ctx context.Context, tmp string) error {
 		return err
 	}
 	return failpoint.Hit(failpoint.StoreBackupNoRename)
+}
+
+// verify checks all rows on the disk. Since reads are answered from memory, this
+// is where an open store notices that the disk has other bytes than were
+// written; it then refuses writes.
+func (l *Local) verify(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	// One read transaction is used, so that the rows and their sum match.
+	return l.readError(ctx, inTx(ctx, conn, func() error {
+		return recoverDamage(func() error { _, _, err := check(ctx, conn); return err })
+	}))
 }
 
 // advance increments the generation of the store and then of its identity file,

@@ -16,24 +16,26 @@ import (
 	"hostler/internal/fault"
 )
 
-// check reads all rows, verifies their checksums and returns the meta row.
-// Damage is an error for which isDamage is true.
-func check(ctx context.Context, c *sql.Conn) (m meta, err error) {
+// check reads all rows, verifies their checksums and returns the meta row and
+// a copy of the objects and intents. Damage is an error for which isDamage is
+// true.
+func check(ctx context.Context, c *sql.Conn) (m meta, all *memory, err error) {
 	var answer string
 	if err := c.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer); err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if answer != "ok" {
-		return m, fmt.Errorf("%w: %s", errDamaged, answer)
+		return m, nil, fmt.Errorf("%w: %s", errDamaged, answer)
 	}
 	if err := checkSchema(ctx, c); err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if m, err = scanMeta(c.QueryRowContext(ctx, "SELECT "+metaColumns+" FROM meta")); err != nil {
-		return m, err
+		return m, nil, err
 	}
+	all = newMemory()
 	var sum int64
-	if err := walk(ctx, c, "SELECT "+objectColumns+" FROM objects", func(s scanner) error {
+	if err := walk(ctx, c, "SELECT "+objectColumns+" FROM objects ORDER BY kind, name", func(s scanner) error {
 		o, err := scanObject(s)
 		if err != nil {
 			return err
@@ -45,21 +47,24 @@ func check(ctx context.Context, c *sql.Conn) (m meta, err error) {
 			return fmt.Errorf("%w: %s/%s is not JSON", errDamaged, o.Kind, o.Name)
 		}
 		sum ^= o.checksum()
+		all.set(m.revision, change{object: o})
 		return nil
 	}); err != nil {
-		return m, err
+		return m, nil, err
 	}
-	if err := walk(ctx, c, "SELECT "+intentColumns+" FROM intents", func(s scanner) error {
+	if err := walk(ctx, c, "SELECT "+intentColumns+" FROM intents ORDER BY seq", func(s scanner) error {
 		in, err := scanIntent(s)
 		sum ^= in.checksum()
+		all.begin(in)
 		return err
 	}); err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if sum != m.sum {
-		return m, fmt.Errorf("%w: rows are missing or old", errDamaged)
+		return m, nil, fmt.Errorf("%w: rows are missing or old", errDamaged)
 	}
-	return m, walk(ctx, c, "SELECT "+eventColumns+" FROM events", func(s scanner) error {
+	all.set(m.revision)
+	return m, all, walk(ctx, c, "SELECT "+eventColumns+" FROM events", func(s scanner) error {
 		_, err := scanEvent(s)
 		return err
 	})

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// connect opens the single connection for writes and the pool for reads.
+// connect opens the single connection for writes and the one for events.
 func (l *Local) connect(ctx context.Context) error {
 	var err error
 	if l.writer, err = openDB(l.files.db, 1); err != nil {
@@ -17,7 +17,7 @@ func (l *Local) connect(ctx context.Context) error {
 	if l.conn, err = l.writer.Conn(ctx); err != nil {
 		return err
 	}
-	l.readers, err = openDB(l.files.db, 4, "query_only(1)")
+	l.events, err = openDB(l.files.db, 1, "query_only(1)")
 	return err
 }
 
@@ -27,8 +27,8 @@ func (l *Local) disconnect() error {
 	for _, stmt := range l.prepared {
 		errs = append(errs, stmt.Close())
 	}
-	if l.readers != nil {
-		errs = append(errs, l.readers.Close())
+	if l.events != nil {
+		errs = append(errs, l.events.Close())
 	}
 	if l.conn != nil {
 		if err := l.conn.Close(); !errors.Is(err, sql.ErrConnDone) {

@@ -18,8 +18,8 @@ import (
 )
 
 // Local is the store on this host's disk: SQLite with a write-ahead log. One
-// connection writes, others read. It is safe for concurrent use; a single
-// process has it open at a time.
+// connection writes; reads are answered from a copy in memory. It is safe for
+// concurrent use; a single process has it open at a time.
 type Local struct {
 	files       files
 	clock       func() time.Time
@@ -31,7 +31,7 @@ type Local struct {
 	present present
 	mark    *markFile
 	writer  *sql.DB
-	readers *sql.DB
+	events  *sql.DB   // reads the events
 	conn    *sql.Conn // the writer's one connection
 	stmts   statements
 	// prepared are the statements to close. While a statement is open, SQLite
@@ -44,6 +44,7 @@ type Local struct {
 	// sinceBackup. queue holds the changes that wait for turn.
 	turn        chan struct{}
 	queue       queue
+	memory      *memory
 	commits     atomic.Int64
 	syncs       atomic.Int64
 	meta        meta

@@ -234,7 +234,7 @@ func (l *Local) openExisting(ctx context.Context) (unmade bool, err error) {
 	if err := migrate(ctx, l.conn, version, migrations, nil); err != nil {
 		return false, err
 	}
-	if l.meta, err = check(ctx, l.conn); err != nil {
+	if l.meta, l.memory, err = check(ctx, l.conn); err != nil {
 		return false, err
 	}
 	return false, l.prepare(ctx)
@@ -287,7 +287,7 @@ func (l *Local) create(ctx context.Context, reason string) (OpenReport, error) {
 				m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
 			return err
 		})
-		l.meta = m
+		l.meta, l.memory = m, newMemory()
 	}
 	if err == nil {
 		err = l.prepare(ctx)

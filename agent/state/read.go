@@ -1,54 +1,32 @@
 package state
 
 import (
+	"cmp"
 	"context"
-	"database/sql"
-	"encoding/json"
-	"errors"
 	"slices"
 
 	"hostler/internal/fault"
 )
 
 // Get returns one object.
-func (l *Local) Get(ctx context.Context, id ID) (Object, error) {
+func (l *Local) Get(_ context.Context, id ID) (Object, error) {
 	if err := l.open(); err != nil {
 		return Object{}, err
 	}
-	o, err := scanObject(l.readers.QueryRowContext(ctx,
-		"SELECT "+objectColumns+" FROM objects WHERE kind = ? AND name = ?", id.Kind, id.Name))
-	if errors.Is(err, sql.ErrNoRows) {
+	o, found := l.memory.get(id)
+	if !found {
 		return Object{}, fault.New(fault.NotFound, "cannot find %s/%s", id.Kind, id.Name)
 	}
-	return o, l.readError(ctx, err)
+	return o, nil
 }
 
 // List returns the objects of the kinds as of a single revision.
 func (l *Local) List(ctx context.Context, kinds ...string) ([]Object, int64, error) {
-	if err := l.open(); err != nil {
+	if err := cmp.Or(l.open(), ctx.Err()); err != nil {
 		return nil, 0, err
 	}
-	// One read transaction is used, so that the revision and the rows match.
-	tx, err := l.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return nil, 0, l.readError(ctx, err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	m, err := scanMeta(tx.QueryRowContext(ctx, "SELECT "+metaColumns+" FROM meta"))
-	if err != nil {
-		return nil, 0, l.readError(ctx, err)
-	}
-	query, args := "SELECT "+objectColumns+" FROM objects", []any{}
-	if len(kinds) > 0 {
-		names, _ := json.Marshal(kinds)
-		query, args = query+" WHERE kind IN (SELECT value FROM json_each(?))", []any{string(names)}
-	}
-	rows, err := tx.QueryContext(ctx, query+" ORDER BY kind, name", args...)
-	objects, err := collect(rows, err, scanObject)
-	if err != nil {
-		return nil, 0, l.readError(ctx, err)
-	}
-	return objects, m.revision, nil
+	objects, revision := l.memory.list(kinds)
+	return objects, revision, nil
 }
 
 // Watch first sends the ids of all objects of the kinds, then the ids of
@@ -76,12 +54,10 @@ func (l *Local) Watch(ctx context.Context, kinds ...string) (<-chan []ID, error)
 
 // Intents returns the open intents, oldest first.
 func (l *Local) Intents(ctx context.Context) ([]Intent, error) {
-	if err := l.open(); err != nil {
+	if err := cmp.Or(l.open(), ctx.Err()); err != nil {
 		return nil, err
 	}
-	rows, err := l.readers.QueryContext(ctx, "SELECT "+intentColumns+" FROM intents ORDER BY seq")
-	intents, err := collect(rows, err, scanIntent)
-	return intents, l.readError(ctx, err)
+	return l.memory.open(), nil
 }
 
 // defaultEvents is the limit for a query whose Limit is 0.
@@ -110,7 +86,7 @@ func (l *Local) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	if q.Newest {
 		order += " DESC"
 	}
-	rows, err := l.readers.QueryContext(ctx, query+order+" LIMIT ?", append(args, limit)...)
+	rows, err := l.events.QueryContext(ctx, query+order+" LIMIT ?", append(args, limit)...)
 	events, err := collect(rows, err, scanEvent)
 	if q.Newest {
 		slices.Reverse(events)

@@ -29,7 +29,8 @@ const (
 	Dead  Life = "dead"
 )
 
-// Object is a stored object.
+// Object is a stored object. Its holders share Spec and Status and must not
+// modify them.
 type Object struct {
 	ID
 	UID string `json:"uid"`

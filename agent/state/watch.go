@@ -53,14 +53,14 @@ func signal(c chan struct{}) {
 	}
 }
 
-// changed notifies the watchers of these ids' kinds.
-func (h *hub) changed(ids []ID) {
+// changed notifies the watchers of the changed objects' kinds.
+func (h *hub) changed(changes []change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.ids {
 		n := len(w.pending.order)
-		for _, id := range ids {
-			if len(w.kinds) == 0 || slices.Contains(w.kinds, id.Kind) {
+		for _, c := range changes {
+			if id := c.object.ID; len(w.kinds) == 0 || slices.Contains(w.kinds, id.Kind) {
 				w.pending.add(id)
 			}
 		}

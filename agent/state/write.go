@@ -17,10 +17,10 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 		return nil, fault.New(fault.Invalid, "cannot write: %q is not a mode", mode)
 	}
 	var results []Result
-	var changed []ID
+	var changes []change
 	relaxed := !slices.ContainsFunc(writes, func(w Write) bool { return !w.Relaxed })
 	err := l.change(&pending{ctx: ctx, rows: len(writes), relaxed: relaxed, make: func(ctx context.Context, m *meta) error {
-		results, changed = make([]Result, len(writes)), nil
+		results, changes = make([]Result, len(writes)), nil
 		status := false
 		for i, w := range writes {
 			c, err := l.apply(ctx, m, w)
@@ -34,7 +34,7 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 			}
 			results[i].Object = c.object
 			if !c.none {
-				changed = append(changed, c.object.ID)
+				changes = append(changes, c)
 			}
 			status = status || w.Status != nil
 		}
@@ -43,8 +43,9 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 		}
 		return nil
 	}, then: func() {
-		if len(changed) > 0 {
-			l.hub.changed(changed)
+		if len(changes) > 0 {
+			l.memory.set(changes[len(changes)-1].object.Revision, changes...)
+			l.hub.changed(changes)
 			l.written()
 		}
 	}})
@@ -120,7 +121,10 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 		m.sum ^= chk
 		_, err = l.stmts.begin.ExecContext(ctx, in.Token, in.Object.Kind, in.Object.Name, in.UID, in.Action, in.Began.UnixNano(), in.Owner, chk)
 		return err
-	}, then: l.written})
+	}, then: func() {
+		l.memory.begin(in)
+		l.written()
+	}})
 	if err != nil {
 		return err
 	}
@@ -147,7 +151,10 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 			}
 		}
 		return nil
-	}, then: l.written})
+	}, then: func() {
+		l.memory.end(tokens)
+		l.written()
+	}})
 }
 
 // Sync makes all earlier changes durable.
