@@ -50,11 +50,11 @@ type Desired struct {
 	Booted bool
 }
 
-func (d Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }
+func (d *Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }
 
 // wantsRunning reports whether the instance should run. A power state that the
 // user set by hand (e.g. with `hostler stop`) overrides the declared one.
-func (d Desired) wantsRunning() bool {
+func (d *Desired) wantsRunning() bool {
 	if d.NotAutostarted {
 		return false
 	}
@@ -66,24 +66,24 @@ func (d Desired) wantsRunning() bool {
 
 // migrates reports whether the machine is left alone because its instance is
 // being moved to another container type. The removal of such a machine waits.
-func (d Desired) migrates() bool {
+func (d *Desired) migrates() bool {
 	m := d.Record.Migration
 	return m.Moving() || m.Moved() && d.Life != state.Alive
 }
 
 // instanceName returns the name of the machine's instance. The instance keeps
 // its name when the machine is renamed.
-func (d Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }
+func (d *Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }
 
 // released reports whether the instance stays on the host after the removal of
 // its record.
-func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
+func (d *Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
 // allows reports whether the user permitted changes of this impact. Permission
 // for a recreate ends with that recreate. Otherwise a later change of the
 // host's configuration, e.g. a new administrator's key, could cause a recreate
 // that the user did not permit.
-func (d Desired) allows(i containerbroker.Impact) bool {
+func (d *Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
 		return true
 	}
@@ -209,19 +209,19 @@ type Step struct {
 }
 
 // step returns a step of the machine with the default impact of action a.
-func (d Desired) step(a Action, inst *containerbroker.Instance, detail string) Step {
+func (d *Desired) step(a Action, inst *containerbroker.Instance, detail string) Step {
 	return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: actions[a].impact, Instance: inst, Detail: detail}
 }
 
 // conflict returns a step that waits for the operator.
-func (d Desired) conflict(inst *containerbroker.Instance, held string) Step {
+func (d *Desired) conflict(inst *containerbroker.Instance, held string) Step {
 	s := d.step(ActionConflict, inst, "")
 	s.Held = held
 	return s
 }
 
 // change returns a step of action a that makes the changes.
-func (d Desired) change(a Action, inst *containerbroker.Instance, changes []containerbroker.Change, detail string) Step {
+func (d *Desired) change(a Action, inst *containerbroker.Instance, changes []containerbroker.Change, detail string) Step {
 	s := d.step(a, inst, detail+fields(changes))
 	s.Changes = changes
 	return s

@@ -38,28 +38,34 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 		return nil
 	}
 	p := newPlanner(desired, observed, policy)
-	var steps []Step
-	for _, d := range desired {
-		if policy.Busy[d.Name] || d.migrates() {
-			continue
-		}
-		if d.Life == state.Alive {
-			steps = append(steps, p.alive(d)...)
-		} else {
-			steps = append(steps, p.dying(d)...)
+	var removals, others []Step
+	add := func(planned []Step) {
+		for _, s := range planned {
+			if s.removes() {
+				removals = append(removals, s)
+			} else {
+				others = append(others, s)
+			}
 		}
 	}
-	steps = append(steps, p.unknown()...)
-	slices.SortStableFunc(steps, func(a, b Step) int {
-		if a.removes() != b.removes() {
-			if a.removes() {
-				return -1
-			}
-			return 1
+	for _, d := range desired {
+		switch {
+		case policy.Busy[d.Name] || d.migrates():
+		case d.Life == state.Alive:
+			add(p.alive(d))
+		default:
+			add(p.dying(d))
 		}
-		return strings.Compare(a.Machine, b.Machine)
-	})
-	return reconcile.Withhold(policy.Withheld, steps)
+	}
+	add(p.unknown())
+	for _, steps := range [][]Step{removals, others} {
+		// Steps are large, so a sort costs more than the plan of many machines. The
+		// records are sorted by name already.
+		if byMachine := func(a, b Step) int { return strings.Compare(a.Machine, b.Machine) }; !slices.IsSortedFunc(steps, byMachine) {
+			slices.SortStableFunc(steps, byMachine)
+		}
+	}
+	return reconcile.Withhold(policy.Withheld, append(removals, others...))
 }
 
 // planner indexes one observation.
@@ -212,7 +218,7 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
 	if held, ineffective := ineffectiveRestart(d, inst, restart); ineffective {
 		return []Step{held}
 	}
-	steps := p.held(d, inst)
+	steps := d.held(inst, recreate, restart)
 	if len(live) > 0 {
 		steps = append(steps, d.change(ActionUpdate, inst, live, "changed without a restart: "))
 	}
@@ -241,11 +247,13 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
 }
 
 // held returns held steps for the changes that wait for the user's permission.
-func (p *planner) held(d Desired, inst *containerbroker.Instance) []Step {
-	_, restart, recreate := p.differences(d, inst)
+func (d *Desired) held(inst *containerbroker.Instance, recreate, restart []containerbroker.Change) []Step {
 	var steps []Step
 	add := func(a Action, changes []containerbroker.Change) {
-		if s := d.change(a, inst, changes, "changes "); len(changes) > 0 && !d.allows(s.Impact) {
+		if len(changes) == 0 {
+			return
+		}
+		if s := d.change(a, inst, changes, "changes "); !d.allows(s.Impact) {
 			s.Held, s.Allow = "--allow "+string(s.Impact), s.Impact
 			steps = append(steps, s)
 		}

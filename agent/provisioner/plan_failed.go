@@ -27,12 +27,12 @@ func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
 // planFailed plans for a machine whose last failure waits for the operator. It
 // still corrects drift, but does not repeat the step that failed.
 func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
-	steps := p.held(d, inst)
+	live, restart, recreate := p.differences(d, inst)
+	steps := d.held(inst, recreate, restart)
 	if d.Status.Instance == nil {
 		return steps
 	}
 	stopped := inst.Status == containerbroker.StatusStopped
-	live, _, _ := p.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
 		// Update only NICs and disks before the start, because their old host
 		// devices may belong to another machine by now. The other changes follow

@@ -387,7 +387,8 @@ func TestClassification(t *testing.T) {
 func TestDeathDelays(t *testing.T) {
 	want := []time.Duration{0, 0, time.Second, 2 * time.Second, 4 * time.Second}
 	after := func(deaths int) time.Duration {
-		return machine("web", func(d *Desired) { d.Status.Deaths = deaths }).deathPause()
+		d := machine("web", func(d *Desired) { d.Status.Deaths = deaths })
+		return d.deathPause()
 	}
 	for n, d := range want {
 		if got := after(n); got < d || got > d+d/4 {

@@ -6,7 +6,7 @@ import (
 )
 
 // properties returns the plain settings of a machine.
-func (d Desired) properties() containerbroker.Properties {
+func (d *Desired) properties() containerbroker.Properties {
 	m := d.Record.Machine
 	return containerbroker.Properties{
 		CPUs:     m.CPUs,

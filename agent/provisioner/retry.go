@@ -85,7 +85,7 @@ func (c Config) longestDelay() time.Duration {
 // deathPause returns the delay between two starts of a machine whose instance
 // died soon after its last starts. It is 0 for fewer than two deaths, 1 s for
 // two, and doubles with each further death up to 5 min.
-func (d Desired) deathPause() time.Duration {
+func (d *Desired) deathPause() time.Duration {
 	if d.Status.Deaths < 2 {
 		return 0
 	}

@@ -118,7 +118,7 @@ func objectOf(c containerbroker.Change) string {
 }
 
 // knownDisks returns the names of the disks that the machine declares or uses.
-func (d Desired) knownDisks() []string {
+func (d *Desired) knownDisks() []string {
 	var names []string
 	for _, object := range append(spec.Objects(d.Record.Machine.Storage), d.Status.Uses...) {
 		names = append(names, diskName(object))

@@ -89,6 +89,14 @@ func (a Attachment) Object() string {
 	return KindFilesystem + "/" + a.Filesystem
 }
 
+// Is reports whether the attachment is that of the volume or filesystem.
+func (a Attachment) Is(kind, name string) bool {
+	if a.Volume != "" {
+		return kind == KindVolume && name == a.Volume
+	}
+	return kind == KindFilesystem && name == a.Filesystem
+}
+
 // Objects returns the attached volumes and filesystems as KIND/NAME.
 func Objects(storage []Attachment) (objects []string) {
 	for _, a := range storage {

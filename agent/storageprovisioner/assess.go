@@ -26,9 +26,8 @@ const (
 var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 
 // assess returns the status of every entity, in the order of the entities. It
-// derives them from the input and the steps of Plan. It is a pure function.
-func assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
-	p := newPlanner(desired, observed, policy)
+// derives them from the planner's input and its steps.
+func (p *planner) assess(steps []Step) []spec.StorageStatus {
 	own, ofMachines := map[string][]Step{}, map[string]Step{}
 	for _, s := range steps {
 		key := s.Kind + "/" + s.Name
@@ -38,12 +37,12 @@ func assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 			ofMachines[key+"/"+s.Machine] = s
 		}
 	}
-	statuses := make([]spec.StorageStatus, len(desired.Entities))
-	for i := range desired.Entities {
-		e := &desired.Entities[i]
+	statuses := make([]spec.StorageStatus, len(p.entities))
+	for i := range p.entities {
+		e := &p.entities[i]
 		s := e.Status
 		s.Conditions = slices.Clone(s.Conditions)
-		if cause := observed.Blind[e.Source]; cause != nil {
+		if cause := p.observed.Blind[e.Source]; cause != nil {
 			s.Message = fmt.Sprintf("cannot be looked at: %v", cause)
 			statuses[i] = s
 			continue
@@ -52,7 +51,7 @@ func assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 		p.facts(&s, e)
 		p.state(&s, e, own[e.key()])
 		s.Attachments = p.attachments(&s, e, ofMachines)
-		upToDate(&s, own[e.key()], policy.Now)
+		upToDate(&s, own[e.key()], p.policy.Now)
 		statuses[i] = s
 	}
 	return statuses

@@ -274,6 +274,12 @@ type look struct {
 	observed Observed
 	policy   Policy
 	steps    []Step
+	planner  *planner // that planned the steps
+}
+
+func (l *look) plan() {
+	l.planner = newPlanner(l.desired, l.observed, l.policy)
+	l.steps = l.planner.plan()
 }
 
 // look reads the records and the host. It plans nothing yet.

@@ -19,7 +19,7 @@ import (
 func (d Desired) PlaceAtData(o Observed) Desired {
 	d.Entities = slices.Clone(d.Entities)
 	volumes := map[string]string{}
-	blind := maps.Clone(o.Blind)
+	blind, places := maps.Clone(o.Blind), o.places()
 	for _, e := range d.Entities {
 		if e.Kind == spec.KindVolume {
 			volumes[e.Name] = cmp.Or(e.Status.StampUID, e.UID)
@@ -28,7 +28,7 @@ func (d Desired) PlaceAtData(o Observed) Desired {
 	}
 	for i := range d.Entities {
 		e := &d.Entities[i]
-		if o.missing(e) {
+		if o.missing(e, places) {
 			if f, source := o.findData(e); f != nil {
 				e.placeAt(f, source, volumes)
 			} else if len(blind) > 0 {
@@ -39,14 +39,30 @@ func (d Desired) PlaceAtData(o Observed) Desired {
 	return d
 }
 
+// place identifies the filesystems of a name in a source. There may be several
+// on volumes.
+type place struct{ source, name string }
+
+// places indexes the observed filesystems.
+func (o Observed) places() map[place][]*storage.Filesystem {
+	places := map[place][]*storage.Filesystem{}
+	for source, all := range o.Filesystems {
+		for i := range all {
+			at := place{source, all[i].ID}
+			places[at] = append(places[at], &all[i])
+		}
+	}
+	return places
+}
+
 // missing reports whether a created filesystem is absent from its declared
 // place.
-func (o Observed) missing(e *Entity) bool {
+func (o Observed) missing(e *Entity, places map[place][]*storage.Filesystem) bool {
 	if e.Kind != spec.KindFilesystem || !e.Status.Created || o.Blind[e.Source] != nil {
 		return false
 	}
-	return !slices.ContainsFunc(o.Filesystems[e.Source], func(f storage.Filesystem) bool {
-		return f.ID == e.Name && (e.Filesystem.Volume == "" || onVolume(f) == "" || onVolume(f) == e.Filesystem.Volume)
+	return !slices.ContainsFunc(places[place{e.Source, e.Name}], func(f *storage.Filesystem) bool {
+		return e.Filesystem.Volume == "" || onVolume(f) == "" || onVolume(f) == e.Filesystem.Volume
 	})
 }
 
@@ -55,13 +71,14 @@ func (o Observed) missing(e *Entity) bool {
 // source has the data.
 func (o Observed) findData(e *Entity) (found *storage.Filesystem, source string) {
 	for source, all := range o.Filesystems {
-		for i, f := range all {
+		for i := range all {
+			f := &all[i]
 			own := f.Stamp.UID == cmp.Or(e.Status.StampUID, e.UID)
 			if source == Managed {
 				own = onVolume(f) != "" // the stamp has the volume's uid
 			}
 			if f.ID == e.Name && own {
-				return &all[i], source
+				return f, source
 			}
 		}
 	}
@@ -70,7 +87,7 @@ func (o Observed) findData(e *Entity) (found *storage.Filesystem, source string)
 
 // onVolume returns the volume that the source's copy of the filesystem's record
 // declares, or "".
-func onVolume(f storage.Filesystem) string {
+func onVolume(f *storage.Filesystem) string {
 	var record spec.FilesystemRecord
 	if json.Unmarshal([]byte(f.Record), &record) != nil {
 		return ""
@@ -115,8 +132,9 @@ func (e *Entity) heldMove() []Step {
 // listOtherSources also lists the filesystem sources that no declaration uses,
 // if a created filesystem is not at its declared place.
 func (s Sources) listOtherSources(desired Desired, o Observed, list func(kind, source string)) {
+	places := o.places()
 	for i := range desired.Entities {
-		if !o.missing(&desired.Entities[i]) {
+		if !o.missing(&desired.Entities[i], places) {
 			continue
 		}
 		for source := range s.Filesystems {

@@ -18,10 +18,13 @@ import (
 // Waiting. It is a pure function. A plan right after the success of all steps
 // is empty.
 func Plan(desired Desired, observed Observed, policy Policy) []Step {
-	p := newPlanner(desired, observed, policy)
+	return newPlanner(desired, observed, policy).plan()
+}
+
+func (p *planner) plan() []Step {
 	var steps []Step
-	for i := range desired.Entities {
-		e := &desired.Entities[i]
+	for i := range p.entities {
+		e := &p.entities[i]
 		if p.observed.Blind[e.Source] != nil {
 			continue
 		}
@@ -36,7 +39,7 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 		default:
 			planned = p.dyingFilesystem(e)
 		}
-		for _, s := range reconcile.Withhold(policy.Withheld, planned) {
+		for _, s := range reconcile.Withhold(p.policy.Withheld, planned) {
 			s.Kind, s.Name = e.Kind, e.Name
 			if s.Waiting == "" && s.Held == "" {
 				s.Held, s.After = p.gate(e, s)
@@ -54,22 +57,25 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 type planner struct {
 	policy      Policy
 	observed    Observed
+	entities    []Entity
 	byName      map[string]*Machine
 	volumes     map[string]*Entity   // by name
 	on          map[string][]*Entity // the filesystems on each volume, by the volume's name
 	volumesSeen map[string]*storage.Volume
 	seen        map[string]*storage.Filesystem
-	strangers   map[string]string   // the uids in the stamps of objects with an entity's name but another uid, by KIND/NAME
-	views       map[string][]string // the machines that have a view of a filesystem, by the filesystem's name
-	listed      map[string][]string // the machines that declare or use an entity, by KIND/NAME
+	strangers   map[string]string    // the uids in the stamps of objects with an entity's name but another uid, by KIND/NAME
+	views       map[string][]string  // the machines that have a view of a filesystem, by the filesystem's name
+	listed      map[string][]string  // the machines that declare or use an entity, by KIND/NAME
+	related     map[*Entity][]string // see machines()
 }
 
 func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
 	p := &planner{
-		policy: policy, observed: observed,
+		policy: policy, observed: observed, entities: desired.Entities,
 		byName: make(map[string]*Machine, len(desired.Machines)), volumes: map[string]*Entity{}, on: map[string][]*Entity{},
 		volumesSeen: map[string]*storage.Volume{}, seen: map[string]*storage.Filesystem{},
 		strangers: map[string]string{}, views: map[string][]string{}, listed: map[string][]string{},
+		related: make(map[*Entity][]string, len(desired.Entities)),
 	}
 	for i := range desired.Machines {
 		g := &desired.Machines[i]
@@ -113,6 +119,9 @@ func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
 		if ok && two {
 			p.views[filesystem] = append(p.views[filesystem], machine)
 		}
+	}
+	for i := range desired.Entities {
+		p.related[&desired.Entities[i]] = p.relatives(&desired.Entities[i])
 	}
 	return p
 }

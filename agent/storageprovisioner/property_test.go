@@ -159,6 +159,6 @@ func BenchmarkPlan(b *testing.B) {
 		if steps := Plan(l.desired, l.observed, l.policy); len(steps) > 0 {
 			b.Fatal(steps[0])
 		}
-		assess(l.desired, l.observed, l.policy, nil)
+		newPlanner(l.desired, l.observed, l.policy).assess(nil)
 	}
 }

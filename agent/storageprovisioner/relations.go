@@ -66,6 +66,13 @@ func (p *planner) phase(e *Entity, machine string) spec.Phase {
 // machines returns the sorted names of the machines that declare or use the
 // entity, have an attachment of it in its status, or have a view of it.
 func (p *planner) machines(e *Entity) []string {
+	if names, known := p.related[e]; known {
+		return names
+	}
+	return p.relatives(e)
+}
+
+func (p *planner) relatives(e *Entity) []string {
 	names := slices.Clone(p.listed[e.key()])
 	for name := range e.Status.Attachments {
 		names = append(names, name)
@@ -282,7 +289,7 @@ func (p *planner) held(e *Entity) bool { return p.seen[e.Name] != nil && p.seen[
 // has returns the machine's declared attachment of an entity. The second result
 // is false if there is none.
 func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
-	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Object() == e.key() })
+	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Is(e.Kind, e.Name) })
 	if at < 0 {
 		return spec.Attachment{}, false
 	}

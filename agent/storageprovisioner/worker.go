@@ -81,12 +81,13 @@ func New(c reconcile.Common, o Options) *Worker {
 func (w *Worker) Prepare(ctx context.Context) error {
 	l, err := w.look(ctx)
 	if err == nil {
-		l.steps = Plan(l.desired, l.observed, l.policy)
+		l.plan()
 	} else { // without an observation no recorded device or mount is reliable
 		l.observed.Blind = map[string]error{}
 		for _, e := range l.desired.Entities {
 			l.observed.Blind[e.Source] = err
 		}
+		l.planner = newPlanner(l.desired, l.observed, l.policy)
 	}
 	_, unwritten := w.assess(ctx, &l)
 	return errors.Join(err, unwritten)
@@ -119,7 +120,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		again := w.nudge(l, nudged)
 		l.policy.Nudged = nudged
-		l.steps = Plan(l.desired, l.observed, l.policy)
+		l.plan()
 		withdrew, err := w.assess(ctx, &l)
 		if err != nil {
 			return time.Time{}, err
@@ -174,7 +175,7 @@ func nextRetry(l look) (next time.Time) {
 // storage.
 func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error) {
 	var writes reconcile.Batch
-	statuses := assess(l.desired, l.observed, l.policy, l.steps)
+	statuses := l.planner.assess(l.steps)
 	for i := range l.desired.Entities {
 		e, s := &l.desired.Entities[i], statuses[i]
 		if l.observed.Blind[e.Source] == nil {
