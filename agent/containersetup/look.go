@@ -6,6 +6,7 @@ import (
 
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 )
 
 // seen is the result of reading the records.
@@ -43,17 +44,13 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindMachine:
-			var r spec.MachineRecord
-			if err := o.Decode(&r, nil); err != nil {
+			m, err := w.machines.Decode(o, w.decode)
+			if err != nil {
 				return s, err
 			}
-			s.needed = s.needed || r.Needs(w.Type)
-			if r.Machine.Type != w.Type {
-				continue
-			}
-			var status spec.MachineStatus
-			if o.Decode(nil, &status) == nil && status.Attempts.ErrorKind != "" {
-				s.failures[o.Name] = status.Attempts.Count
+			s.needed = s.needed || m.needs
+			if m.failures > 0 {
+				s.failures[o.Name] = m.failures
 			}
 		case spec.KindContainerType:
 			if o.Name != string(w.Type) {
@@ -65,8 +62,28 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 			}
 		}
 	}
+	w.machines.Keep(objects)
 	err = reconcile.Configure(objects, func(r spec.HostRecord) {
 		s.needed = s.needed || r.HarvestsUnknown() && s.status.State == StateReady
 	})
 	return s, err
+}
+
+// machine is the part of a machine's record that the worker needs.
+type machine struct {
+	needs    bool // needs the type
+	failures int  // failed attempts of a machine of the type
+}
+
+func (w *Worker) decode(o state.Object) (m machine, err error) {
+	var r spec.MachineRecord
+	if err := o.Decode(&r, nil); err != nil {
+		return m, err
+	}
+	m.needs = r.Needs(w.Type)
+	var status spec.MachineStatus
+	if r.Machine.Type == w.Type && o.Decode(nil, &status) == nil && status.Attempts.ErrorKind != "" {
+		m.failures = status.Attempts.Count
+	}
+	return m, nil
 }

@@ -79,6 +79,7 @@ type Worker struct {
 	*reconcile.Frame
 	Options
 
+	machines reconcile.Cache[machine]
 	prepared bool
 	started  atomic.Bool
 	// ready means that this process has seen the type ready; the record of an
@@ -93,7 +94,7 @@ func New(c reconcile.Common, o Options) *Worker {
 	o.LookEvery = cmp.Or(o.LookEvery, 30*time.Second)
 	o.ClearEvery = cmp.Or(o.ClearEvery, time.Minute)
 	o.RestEvery = cmp.Or(o.RestEvery, 10*time.Second)
-	return &Worker{Frame: reconcile.NewFrame(c), Options: o}
+	return &Worker{Frame: reconcile.NewFrame(c), Options: o, machines: reconcile.Cache[machine]{}}
 }
 
 // Run works until ctx ends. It returns an error when the watch on the store is

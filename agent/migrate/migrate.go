@@ -46,11 +46,12 @@ type Worker struct {
 	*reconcile.Frame
 	Hypervisors
 	record Recorder
+	moving reconcile.Cache[bool] // machines with an open migration
 }
 
 // New returns a worker. Run starts it.
 func New(c reconcile.Common, h Hypervisors, record Recorder) *Worker {
-	return &Worker{Frame: reconcile.NewFrame(c), Hypervisors: h, record: record}
+	return &Worker{Frame: reconcile.NewFrame(c), Hypervisors: h, record: record, moving: reconcile.Cache[bool]{}}
 }
 
 // Run carries out migrations until ctx ends.

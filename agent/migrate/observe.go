@@ -69,12 +69,14 @@ func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
 		if o.Kind != spec.KindMachine {
 			continue
 		}
+		if open, err := w.moving.Decode(o, migrates); err != nil {
+			return nil, err
+		} else if !open {
+			continue
+		}
 		m := Machine{Object: o}
 		if err := o.Decode(&m.Record, &m.Status); err != nil {
 			return nil, err
-		}
-		if !m.Record.Migration.Open() {
-			continue
 		}
 		m.Migration = *m.Record.Migration
 		m.target = types[string(m.To)]
@@ -85,5 +87,14 @@ func (w *Worker) open(ctx context.Context) (all []Machine, err error) {
 			all = append(all, m)
 		}
 	}
+	w.moving.Keep(objects)
 	return append(all, waiting...), nil
+}
+
+// migrates reports whether the machine has an open migration. Few have, and the
+// worker wakes at each change of any machine.
+func migrates(o state.Object) (bool, error) {
+	var record spec.MachineRecord
+	err := o.Decode(&record, nil)
+	return record.Migration.Open(), err
 }

@@ -82,10 +82,11 @@ func (r *rig) declaration(n int) string {
 	return text.String()
 }
 
+// names returns n names in their order, as the store lists them.
 func names(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
-		all[i] = fmt.Sprintf("%s%03d", prefix, i+1)
+		all[i] = fmt.Sprintf("%s%0*d", prefix, max(3, len(fmt.Sprint(n))), i+1)
 	}
 	return all
 }
