@@ -14,18 +14,22 @@ import (
 	"hostler/tests/harness"
 )
 
-// shutdowns are the moments at which LXD sent the events of its instances' ends.
-type shutdowns struct {
+// moments are the times at which the daemon sent the last event of a kind for
+// each instance.
+type moments struct {
+	action string
+
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// watchShutdowns reads the events with LXD's own client until the test ends.
-func (r *rig) watchShutdowns() *shutdowns {
+// watch reads the events of an action, e.g. instance-started, with the daemon's
+// own client until the test ends.
+func (r *rig) watch(action string) *moments {
 	r.b.Helper()
-	s := &shutdowns{last: map[string]time.Time{}}
-	cmd := exec.Command("lxc", "monitor", "--type=lifecycle", "--format=json")
-	cmd.Env = append(os.Environ(), "LXD_DIR="+r.lxd.Dir, "LXD_CONF="+r.lxd.Dir)
+	s := &moments{action: action, last: map[string]time.Time{}}
+	cmd := exec.Command(r.lxd.Daemon.Client, "monitor", "--type=lifecycle", "--format=json")
+	cmd.Env = append(os.Environ(), r.clientEnv(r.lxd.Dir)...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -43,7 +47,7 @@ func (r *rig) watchShutdowns() *shutdowns {
 			if events.Decode(&event) != nil {
 				return
 			}
-			if event.Metadata.Action == "instance-shutdown" {
+			if event.Metadata.Action == action {
 				s.mu.Lock()
 				s.last[path.Base(event.Metadata.Source)] = event.Timestamp
 				s.mu.Unlock()
@@ -53,13 +57,13 @@ func (r *rig) watchShutdowns() *shutdowns {
 	return s
 }
 
-// of returns the moment of an instance's event since a death.
-func (s *shutdowns) of(r *rig, name string, died time.Time) (at time.Time) {
+// of returns the moment of an instance's event after a time.
+func (s *moments) of(r *rig, name string, after time.Time) (at time.Time) {
 	r.b.Helper()
-	harness.Wait(r.b, "LXD's event of the end of "+name, 10*time.Second, func() error {
+	harness.Wait(r.b, "the event "+s.action+" of "+name, 10*time.Second, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if at = s.last[name]; at.Before(died) {
+		if at = s.last[name]; at.Before(after) {
 			return fmt.Errorf("the last one was at %s", at)
 		}
 		return nil

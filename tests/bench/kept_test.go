@@ -35,13 +35,14 @@ func BenchmarkKept(b *testing.B) {
 	records := startRecords(b)
 	r.apply(100)
 	records.made()
-	b.Run("Idle", func(b *testing.B) { r.idle(b, records) })
-	records.stop()
+	b.Run("Idle", func(b *testing.B) {
+		domains := keepDomains(b)
+		r.idle(b, records, domains)
+		records.stop()
+		domains.stop()
+	})
 	b.Run("Start", r.starts)
 	b.Run("Unit", r.unit)
-	r.proxy.Forget()
-	r.delete()
-	fmt.Printf("        requests to LXD for a delete of 100: %s\n", r.requests())
 }
 
 // unchanged applies declarations without changes.
@@ -145,7 +146,7 @@ func (r *rig) requests() string {
 func (r *rig) deaths(b *testing.B) {
 	const kills = 50
 	var all, known, beyond []time.Duration
-	events := r.watchShutdowns()
+	events := r.watch("instance-shutdown")
 	for i := range kills {
 		name := names("m", fleet)[i%fleet]
 		pid := r.settled(b, name, 0)
@@ -207,16 +208,19 @@ func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
 	return pid
 }
 
-// idle leaves the agent, and the process with many records, alone.
-func (r *rig) idle(b *testing.B, records *idleProcess) {
+// idle leaves the agent, the one with domains, and the process with many records
+// alone, all in the same minutes.
+func (r *rig) idle(b *testing.B, records *idleProcess, domains *kvmRig) {
 	const minutes = 2            // the interval of passes over all machines
 	time.Sleep(20 * time.Second) // the release of memory
 	r.proxy.Forget()
 	records.begin()
+	domains.begin()
 	woken := r.wakeups()
 	time.Sleep(minutes * time.Minute)
 	woken = r.wakeups() - woken
 	records.end(minutes)
+	domains.end(minutes)
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
 	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)

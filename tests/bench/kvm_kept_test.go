@@ -20,24 +20,26 @@ import (
 	"hostler/tests/harness"
 )
 
-// BenchmarkKeptDomains measures the cost of keeping domains.
-func BenchmarkKeptDomains(b *testing.B) {
+// keepDomains has an agent of its own define domains.
+func keepDomains(b *testing.B) *kvmRig {
 	r := newKVMRig(b)
-	r.idle()
-	r.agent.Stop()
-	r.steady()
+	r.agent.Apply("bench", r.declaration(defined, false))
+	return r
 }
 
-// idle leaves the agent alone with its domains.
-func (r *kvmRig) idle() {
-	const minutes = 2 // a tick of the worker
-	r.agent.Apply("bench", r.declaration(defined, false))
-	r.proxy.Calls()
-	time.Sleep(minutes * time.Minute)
+func (r *kvmRig) begin() { r.proxy.Calls() }
+
+func (r *kvmRig) end(minutes float64) {
 	calls, each := r.proxy.Calls()
 	bound(fmt.Sprintf("calls of libvirt per idle minute with %d defined domains", defined), float64(calls)/minutes, 2, "calls",
-		fmt.Sprintf("in %d minutes, by their numbers in libvirt's protocol: %v", minutes, each))
+		fmt.Sprintf("in %v minutes, by their numbers in libvirt's protocol: %v", minutes, each))
+}
+
+// stop ends the agent with its domains and measures a worker alone.
+func (r *kvmRig) stop() {
 	r.delete()
+	r.agent.Stop()
+	r.steady()
 }
 
 // steady has a worker look at domains that are as declared, in every pass at

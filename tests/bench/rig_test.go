@@ -55,10 +55,15 @@ func (r *rig) run(program string, args ...string) {
 }
 
 func (r *rig) try(program string, args ...string) error {
-	daemon := r.lxd.Daemon
-	env := []string{daemon.Variable + "=" + r.dir, strings.TrimSuffix(daemon.Variable, "DIR") + "CONF=" + r.lxd.Dir}
-	_, err := harness.Try(env, program, args...)
+	_, err := harness.Try(r.clientEnv(r.dir), program, args...)
 	return err
+}
+
+// clientEnv is the environment of the daemon's programs, with the folder of the
+// daemon's socket.
+func (r *rig) clientEnv(dir string) []string {
+	variable := r.lxd.Daemon.Variable
+	return []string{variable + "=" + dir, strings.TrimSuffix(variable, "DIR") + "CONF=" + r.lxd.Dir}
 }
 
 // apply declares n machines and waits until all are ready: running, with an
