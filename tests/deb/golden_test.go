@@ -16,8 +16,8 @@ func newSite(t *testing.T, subnet int, name string) *cloud {
 	t.Helper()
 	c := newCloud(t, harness.StartLXD(t, subnet), name)
 	c.install()
-	c.host.Write("/root/site.yaml", c.machines("web"))
-	c.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	c.host.Write("/root/site.yaml", c.Machines("web"))
+	c.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
 	return c
 }
 
@@ -26,23 +26,23 @@ func (c *cloud) golden() {
 	c.Helper()
 	refused := func(command, reason string) {
 		c.Helper()
-		out, err := c.host.Try(command + " 2>&1")
+		out, err := c.Try(command + " 2>&1")
 		if want := strings.HasPrefix(command, "hostler"); (err != nil) != want || !strings.Contains(out, reason) {
 			c.Errorf("%s: %v\n%s", command, err, out)
 		}
-		c.host.Sh("systemctl is-active hostlerd && test -e /var/lib/hostler/store-id && hostler status")
+		c.Sh("systemctl is-active hostlerd && test -e /var/lib/hostler/store-id && hostler status")
 	}
 	refused("hostler clean", "it still has machine/web\n")
 	refused("cloud-init clean --logs", "it still has machine/web\n")
-	c.running("web")
-	c.host.Sh("hostler delete machine/web --wait && mkdir /root/images && mount --bind /root/images /var/lib/hostler/images && touch /root/images/mine")
+	c.Running("web")
+	c.Sh("hostler delete machine/web --wait && mkdir /root/images && mount --bind /root/images /var/lib/hostler/images && touch /root/images/mine")
 	refused("hostler clean", "something is mounted on /var/lib/hostler/images")
-	c.host.Sh("test -e /root/images/mine && umount /var/lib/hostler/images")
-	if out := c.host.Sh("cloud-init clean --logs --machine-id 2>&1"); !strings.Contains(out, "the record of this host is removed") {
+	c.Sh("test -e /root/images/mine && umount /var/lib/hostler/images")
+	if out := c.Sh("cloud-init clean --logs --machine-id 2>&1"); !strings.Contains(out, "the record of this host is removed") {
 		c.Errorf("cloud-init clean: %s", out)
 	}
-	c.host.Sh("systemctl is-enabled hostlerd && ! systemctl is-active hostlerd && test -e /etc/hostler/hostler.yaml")
-	if out := strings.Fields(c.host.Sh("ls -A /var/lib/hostler; ls -A /run/hostler")); strings.Contains(strings.Join(out, " "), "store") || strings.Contains(strings.Join(out, " "), "state.db") {
+	c.Sh("systemctl is-enabled hostlerd && ! systemctl is-active hostlerd && test -e /etc/hostler/hostler.yaml")
+	if out := strings.Fields(c.Sh("ls -A /var/lib/hostler; ls -A /run/hostler")); strings.Contains(strings.Join(out, " "), "store") || strings.Contains(strings.Join(out, " "), "state.db") {
 		c.Errorf("left are %q", out)
 	}
 }
@@ -52,27 +52,27 @@ func (c *cloud) golden() {
 // starts with an empty record, and its former instance is foreign.
 func TestGoldenImage(t *testing.T) {
 	c := newSite(t, 50, "golden")
-	original := c.host.Sh("cat /var/lib/hostler/store-id")
+	original := c.Sh("cat /var/lib/hostler/store-id")
 	c.golden()
 	c.host.Stop()
 
 	stores := map[string]bool{original: true}
 	for _, name := range []string{"first", "second"} {
-		copied := &cloud{T: t, host: c.host.Copy(name), kind: c.kind, image: c.image}
+		copied := on(t, c.host.Copy(name))
 		harness.Wait(t, "the agent of "+name, time.Minute, func() error {
-			_, err := copied.host.Try("hostler status")
+			_, err := copied.Try("hostler status")
 			return err
 		})
-		store := copied.host.Sh("cat /var/lib/hostler/store-id")
+		store := copied.Sh("cat /var/lib/hostler/store-id")
 		if stores[store] {
 			t.Errorf("the store of %s is another host's: %s", name, store)
 		}
 		stores[store] = true
-		if out := copied.host.Sh("hostler status; hostler get all"); strings.Contains(out, "machine-id") || strings.Contains(out, "web") {
+		if out := copied.Sh("hostler status; hostler get all"); strings.Contains(out, "machine-id") || strings.Contains(out, "web") {
 			t.Errorf("%s has a record of the original: %s", name, out)
 		}
-		copied.host.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
-		id := copied.running("web")
+		copied.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+		id := copied.Running("web")
 
 		if name == "second" {
 			copied.released(id)
@@ -85,26 +85,26 @@ func TestGoldenImage(t *testing.T) {
 // names both commands that decide, and each of them does.
 func TestCopiesOfAHostWithAMachine(t *testing.T) {
 	c := newSite(t, 51, "original")
-	id := c.running("web")
-	c.host.Sh(": >/etc/machine-id")
+	id := c.Running("web")
+	c.Sh(": >/etc/machine-id")
 	c.host.Stop()
 
 	for _, name := range []string{"first", "second"} {
-		copied := &cloud{T: t, host: c.host.Copy(name), kind: c.kind, image: c.image}
-		if now := copied.running("web"); now != id {
+		copied := on(t, c.host.Copy(name))
+		if now := copied.Running("web"); now != id {
 			t.Errorf("the machine of %s is another: %s, before %s", name, now, id)
 		}
-		if out := copied.host.Sh("hostler status"); !strings.Contains(out, "`hostler adopt --host`") || !strings.Contains(out, "`hostler clean`") {
+		if out := copied.Sh("hostler status"); !strings.Contains(out, "`hostler adopt --host`") || !strings.Contains(out, "`hostler clean`") {
 			t.Errorf("%s does not say what to do:\n%s", name, out)
 		}
 		if name == "second" {
 			copied.released(id)
 			continue
 		}
-		if out, err := copied.host.Try("hostler delete machine/web --wait --timeout 20s 2>&1"); err == nil || copied.instances() != "web,RUNNING" {
+		if out, err := copied.Try("hostler delete machine/web --wait --timeout 20s 2>&1"); err == nil || copied.instances() != "web,RUNNING" {
 			t.Errorf("%s deletes its machine: %v\n%s", name, err, out)
 		}
-		copied.host.Sh("hostler adopt --host")
+		copied.Sh("hostler adopt --host")
 		harness.Wait(t, "the removal", time.Minute, func() error {
 			if out := copied.instances(); out != "" {
 				return errors.New(out)
@@ -115,33 +115,34 @@ func TestCopiesOfAHostWithAMachine(t *testing.T) {
 	}
 }
 
-// instances lists the instances of the host's hypervisor.
+// instances returns the name and the state of the hypervisor's only instance, or
+// nothing.
 func (c *cloud) instances() string {
 	c.Helper()
-	client := map[string]string{"incus": "incus", "lxd": "lxc"}[c.kind]
-	return strings.TrimSpace(c.host.Sh(client + " list -f csv -c ns"))
+	list := c.Instances()
+	return list[:max(0, strings.LastIndex(list, ","))]
 }
 
 // released cleans a host with a machine of that uid, whose instance stays.
 func (c *cloud) released(id string) {
 	c.Helper()
-	if out := c.host.Sh("hostler clean --release"); !strings.Contains(out, "machine/web released") || !strings.Contains(out, "hostlerd stays stopped") {
+	if out := c.Sh("hostler clean --release"); !strings.Contains(out, "machine/web released") || !strings.Contains(out, "hostlerd stays stopped") {
 		c.Errorf("clean --release: %s", out)
 	}
 	if out := c.instances(); out != "web,RUNNING" {
 		c.Errorf("the released instance: %s", out)
 	}
-	c.host.Sh("systemctl start hostlerd && hostler status")
-	if out := c.host.Sh("hostler get machines -o name; hostler status"); strings.Contains(out, "web") || strings.Contains(out, "machine-id") {
+	c.Sh("systemctl start hostlerd && hostler status")
+	if out := c.Sh("hostler get machines -o name; hostler status"); strings.Contains(out, "web") || strings.Contains(out, "machine-id") {
 		c.Errorf("the released instance has a record: %s", out)
 	}
-	if out, err := c.host.Try("hostler apply -f /root/site.yaml --wait --timeout 1m 2>&1"); err == nil || !strings.Contains(out, "hostler adopt "+c.kind+"/web") {
+	if out, err := c.Try("hostler apply -f /root/site.yaml --wait --timeout 1m 2>&1"); err == nil || !strings.Contains(out, "hostler adopt "+c.Kind+"/web") {
 		c.Errorf("the released instance is not foreign: %v\n%s", err, out)
 	}
 	if out := c.instances(); out != "web,RUNNING" {
 		c.Errorf("the released instance: %s", out)
 	}
-	if now := c.host.Sh("hostler get machine web -o json | grep '\"uid\"'"); now == id {
+	if now := c.Sh("hostler get machine web -o json | grep '\"uid\"'"); now == id {
 		c.Errorf("the machine has its former uid %s", id)
 	}
 }

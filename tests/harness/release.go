@@ -59,6 +59,14 @@ func (r Release) Mirrors(t testing.TB) (lines []string) {
 	return lines
 }
 
+// Hypervisor returns the type of containers that the release has packages for.
+func (r Release) Hypervisor() string {
+	if r.Name == "debian/12" {
+		return "lxd"
+	}
+	return "incus"
+}
+
 // Keyring returns the archive's keys on this machine.
 func (r Release) Keyring() string {
 	return "/usr/share/keyrings/" + strings.ToLower(r.OS) + "-archive-keyring.gpg"
