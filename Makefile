@@ -43,7 +43,7 @@ test-long: prepare ## the long campaigns: crashes, scale, lost replies (root, ho
 	$(GO) run ./tests/suite -long
 
 .PHONY: test-vm
-test-vm: ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk (root); RELEASE=debian/13 runs one scenario there
+test-vm: ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk, cloud-init (root); RELEASE=debian/13 runs two of them there
 	tests/prepare $(if $(RELEASE),hosts,test)
 	$(GO) run ./tests/suite -vm $(RELEASE)
 

@@ -13,7 +13,8 @@ import (
 var supported = []string{"debian/12", "debian/13", "ubuntu/24.04", "ubuntu/26.04"}
 
 // machines is `make test-vm`: all scenarios on VMs of Debian 12. If arguments
-// name releases, it runs the scenario of `make test` on a VM of each.
+// name releases, it runs the scenario of `make test` on a VM of each, and
+// cloud-init's.
 func (s *suite) machines() {
 	if len(s.only) == 0 {
 		s.phase("virtual machines", func() error {
@@ -26,6 +27,9 @@ func (s *suite) machines() {
 	for _, release := range releases {
 		s.phase("virtual machine "+release, func() error {
 			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration", "-count=1", "-timeout", blackBoxLimit, machinePackage)
+		})
+		s.phase("cloud-init on "+release, func() error {
+			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration,long", "-run", "TestCloudInit", "-count=1", "-timeout", longLimit, machinePackage)
 		})
 	}
 }

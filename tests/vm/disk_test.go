@@ -18,10 +18,12 @@ import (
 // that runs the test's commands. provided adds the packages that hostler and apt
 // would install there for the image busybox/1 and a daemon for containers, which
 // runningOn adds: for scenarios about something else, since emulated processors
-// take minutes to unpack them.
+// take minutes to unpack them. stock lists the packages of a cloud image:
+// those of bare, cloud-init and the programs that its modules run.
 const (
 	bare     = "systemd-sysv,udev,dbus,iproute2,netbase,ca-certificates,procps,adduser,kmod,e2fsprogs,zstd,initramfs-tools,qemu-guest-agent"
 	provided = bare + ",dnsmasq-base,apparmor,btrfs-progs,nftables,mmdebstrap,squashfs-tools,busybox-static"
+	stock    = bare + ",cloud-init,openssh-server,sudo,lsb-release"
 )
 
 // daemon is the daemon for containers on the VM: the type of machines, its
@@ -72,6 +74,7 @@ printf '127.0.0.1 localhost\n127.0.1.1 debian\n' >"$1/etc/hosts"
 echo 'LABEL=root / ext4 defaults,noatime,errors=remount-ro 0 1' >"$1/etc/fstab"
 chroot "$1" systemctl -q enable systemd-networkd qemu-guest-agent
 chroot "$1" systemctl -q mask systemd-networkd-wait-online.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer e2scrub_reap.service getty@tty1.service
+[ ! -d "$1/etc/cloud" ] || printf 'apt: {preserve_sources_list: true}\nlocale: false\n' >"$1/etc/cloud/cloud.cfg.d/95-test.cfg"
 : >"$1/etc/machine-id"
 rm -f "$1/var/lib/dbus/machine-id" "$1/var/cache/apt/archives"/*.deb
 chroot "$1" apt-cache gencaches
@@ -88,8 +91,8 @@ type base struct {
 }
 
 // baseDisk builds a disk of HostRelease with these packages, once per clone,
-// without a mount or a loop device. A disk that is not bare gets the release's
-// daemon.
+// without a mount or a loop device. A disk with the packages that are provided
+// gets the release's daemon too.
 func baseDisk(t *testing.T, packages string) base {
 	t.Helper()
 	return baseDiskOf(t, harness.HostRelease(t), packages)
@@ -98,7 +101,7 @@ func baseDisk(t *testing.T, packages string) base {
 func baseDiskOf(t *testing.T, r harness.Release, packages string) base {
 	t.Helper()
 	mirrors, d := r.Mirrors(t), runningOn(r)
-	if packages != bare {
+	if strings.HasPrefix(packages, provided) {
 		packages += "," + d.packages
 	}
 	if r.OS == "Ubuntu" {

@@ -17,10 +17,10 @@ import (
 	"hostler/tests/harness"
 )
 
-// Bounds of what a quiet machine with two cores does in a tenth of the time.
+// Bounds of what a quiet machine with two cores does in a small part of the time.
 const (
-	bootLimit    = 5 * time.Minute
-	commandLimit = 10 * time.Minute
+	bootLimit    = 15 * time.Minute
+	commandLimit = 30 * time.Minute
 )
 
 // machine is a VM under QEMU without hardware help. Its disk is an
@@ -35,6 +35,7 @@ type machine struct {
 	base    base
 	dir     string // the overlay, the console's log, the agent's socket
 	payload string // raw file that the machine sees as /dev/vdb, or ""
+	seed    string // disk with user-data that the machine has from the next boot on, or ""
 	qemu    *exec.Cmd
 	exited  chan struct{}
 	guest   *channel
@@ -80,8 +81,10 @@ func (m *machine) boot() {
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + socket, "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
 		"-serial", "file:" + filepath.Join(m.dir, "console"),
 	}
-	if m.payload != "" {
-		args = append(args, "-drive", "file="+m.payload+",format=raw,if=virtio,readonly=on")
+	for _, file := range []string{m.payload, m.seed} {
+		if file != "" {
+			args = append(args, "-drive", "file="+file+",format=raw,if=virtio,readonly=on")
+		}
 	}
 	_ = os.Remove(socket)
 	m.start(args)
