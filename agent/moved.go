@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -57,13 +59,25 @@ func (s *movedStore) Begin(ctx context.Context, in state.Intent) error {
 		if err != nil {
 			return err
 		}
-		if name, moved := names[in.UID]; moved {
+		if name, moved := names[in.UID]; moved && !s.replaced(ctx, in, t) {
 			return fault.New(fault.NeedsOperator, "%s/%s is the instance of machine/%s, which is of type %s: let the machine go with `hostler release %s`, "+
 				"then take the instance over with `hostler adopt %s/%s`; or delete the instance with the hypervisor's tools, then `hostler retry machine/%s`",
 				t, name, in.Object.Name, in.Owner, in.Object.Name, t, name, in.Object.Name)
 		}
 	}
 	return s.Backend.Begin(ctx, in)
+}
+
+// replaced reports whether the machine's instance of type t is the original that
+// `hostler migrate` left, and the user has permitted to make the machine again.
+// The migration keeps such an original if it has data that the machine lacks.
+func (s *movedStore) replaced(ctx context.Context, in state.Intent, t spec.ContainerType) bool {
+	o, err := s.Get(ctx, in.Object)
+	var r spec.MachineRecord
+	if err != nil || o.UID != in.UID || o.Decode(&r, nil) != nil || r.Migration == nil {
+		return false
+	}
+	return r.Migration.From == t && string(r.Machine.Type) == in.Owner && slices.Contains(r.Allow, string(containerbroker.ImpactRecreate))
 }
 
 // moved returns the names of a type's moved instances by uid. A hypervisor that

@@ -74,6 +74,40 @@ func TestMovedMachineIsNotMadeAgain(t *testing.T) {
 	}
 }
 
+// A machine that `hostler migrate` has moved is made again if the user permits
+// it, although the migration keeps the original. Without the permission it is
+// not, e.g. if its copy was deleted by hand.
+func TestMigratedMachineIsMadeAgainIfPermitted(t *testing.T) {
+	h, lxd, _, _ := twoTypes(t)
+	now := time.Now()
+	h.now = func() time.Time { return now }
+	store := h.sparing(h.store)
+	record := spec.Encode(provisioner.StampedRecord{Name: "web", Machine: spec.Machine{Type: spec.KVM}})
+	lxd.Add(containerbroker.Instance{Name: "web", Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "uid-web", Token: "t", Record: string(record)}})
+	id := state.ID{Kind: spec.KindMachine, Name: "web"}
+	for _, c := range []struct {
+		allow    string
+		from     spec.ContainerType
+		refusals fault.Kind
+	}{{"recreate", spec.LXD, ""}, {"restart", spec.LXD, fault.NeedsOperator}, {"recreate", spec.Incus, fault.NeedsOperator}} {
+		r := spec.MachineRecord{
+			Header: spec.Header{Allow: []string{c.allow}}, Machine: spec.Machine{Type: spec.KVM},
+			Migration: &spec.Migration{From: c.from, To: spec.KVM, Phase: spec.MigrationMoved},
+		}
+		w := state.Write{ID: id, UID: "uid-web", Life: state.Alive, Spec: spec.Encode(r)}
+		if o, err := h.store.Get(t.Context(), id); err == nil {
+			w.Revision = o.Revision
+		}
+		if _, err := h.store.Write(t.Context(), state.Atomic, w); err != nil {
+			t.Fatal(err)
+		}
+		err := store.Begin(t.Context(), state.Intent{Token: c.allow + string(c.from), Object: id, UID: "uid-web", Action: string(provisioner.ActionCreate), Owner: string(spec.KVM), Began: now})
+		if fault.KindOf(err) != c.refusals {
+			t.Errorf("with --allow %s, from %s: %v", c.allow, c.from, err)
+		}
+	}
+}
+
 // The machine's status names the moved instance and the way to take it over.
 // The provisioner makes no instance in the meantime.
 func TestStatusOfAMovedMachine(t *testing.T) {

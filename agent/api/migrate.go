@@ -19,8 +19,8 @@ func (s *Server) migrate(ctx context.Context, i *in[client.MigrateRequest]) (*ou
 			if step.Refused != "" {
 				continue
 			}
-			m := spec.Migration{From: from, To: to, Phase: spec.MigrationWaiting, Began: s.now()}
-			if err := w.SetMigration(step.Machine, step.UID, m); err != nil {
+			m := spec.Migration{From: from, To: to, Began: s.now()}
+			if err := w.BeginMigration(step.Machine, step.UID, m); err != nil {
 				return err
 			}
 		}

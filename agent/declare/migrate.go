@@ -8,6 +8,16 @@ import (
 	"hostler/internal/fault"
 )
 
+// BeginMigration records that a machine waits for its migration.
+func (w *State) BeginMigration(name, uid string, m spec.Migration) error {
+	object := spec.KindMachine + "/" + name
+	if o := w.objects[object]; o != nil && o.machine().Migration.Open() {
+		return fault.New(fault.Conflict, "the migration of %s has begun already", object)
+	}
+	m.Phase = spec.MigrationWaiting
+	return w.SetMigration(name, uid, m)
+}
+
 // SetMigration records the progress of a machine's migration. From the phase
 // "moved" on, the machine and its document have the new type.
 func (w *State) SetMigration(name, uid string, m spec.Migration) error {
@@ -17,13 +27,14 @@ func (w *State) SetMigration(name, uid string, m spec.Migration) error {
 		return notThere(object)
 	}
 	r := o.machine()
-	if r.Migration.Open() && m.Phase == spec.MigrationWaiting {
-		return fault.New(fault.Conflict, "the migration of %s has begun already", object)
-	}
-	r.Migration = &m
 	if m.Phase != spec.MigrationMoved {
+		r.Migration = &m
 		return nil
 	}
+	if err := m.CheckImage(r.Machine.Image); err != nil {
+		return err
+	}
+	r.Migration = &m
 	r.Machine.Type = m.To
 	if d := w.declarations[w.owners[object]]; d != nil && !d.gone {
 		// The map belongs to the stored record, so a copy is changed.

@@ -28,15 +28,26 @@ func TestMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := spec.Migration{From: spec.LXD, To: spec.Incus, Phase: spec.MigrationWaiting}
-	faulttest.Want(t, w.SetMigration("web", "another", m), fault.NotFound)
+	faulttest.Want(t, w.BeginMigration("web", "another", m), fault.NotFound)
+	if err := w.BeginMigration("web", "u", m); err != nil {
+		t.Fatal(err)
+	}
+	faulttest.Want(t, w.BeginMigration("web", "u", m), fault.Conflict, "begun already")
+	m.Waits = "waits for the host"
 	if err := w.SetMigration("web", "u", m); err != nil {
 		t.Fatal(err)
 	}
-	faulttest.Want(t, w.SetMigration("web", "u", m), fault.Conflict, "begun already")
 	if got := w.objects["machine/web"].machine().Machine.Type; got != spec.LXD {
 		t.Errorf("a waiting machine is of type %s", got)
 	}
 	m.Phase = spec.MigrationMoved
+	r := w.objects["machine/web"].machine()
+	r.Machine.Image = "lxd:mine" // another document meanwhile
+	faulttest.Want(t, w.SetMigration("web", "u", m), fault.NeedsOperator, "own store of lxd")
+	if r.Machine.Type != spec.LXD || r.Migration.Phase != spec.MigrationWaiting {
+		t.Errorf("the machine is %+v", r)
+	}
+	r.Machine.Image = "debian/12"
 	if err := w.SetMigration("web", "u", m); err != nil {
 		t.Fatal(err)
 	}

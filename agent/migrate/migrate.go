@@ -74,6 +74,9 @@ func (w *Worker) pass(ctx context.Context) (next time.Time, err error) {
 		switch {
 		case m.withheld != "": // a change of the host's record wakes the worker
 			busy = true
+			if failed := w.wait(ctx, m, "waits for "+m.withheld); failed != nil {
+				err = failed
+			}
 		case m.Moved():
 			busy = true
 			if failed := w.finish(ctx, m); failed != nil {
@@ -105,14 +108,28 @@ func (w *Worker) begin(ctx context.Context, m Machine) (begun bool, err error) {
 		return false, w.fail(ctx, m, fault.New(fault.Conflict, "the machine is being removed"))
 	case m.target.State == "error":
 		return false, w.fail(ctx, m, fault.New(fault.NeedsOperator, "the host is not ready for %s machines: %s", m.To, m.target.Message))
-	case m.target.State != "ready":
-		return false, nil // a change of the type's status wakes the worker
+	case m.target.State != "ready": // a change of the type's status wakes the worker
+		return false, w.wait(ctx, m, fmt.Sprintf("waits until the host is ready for %s machines", m.To))
+	}
+	if err := m.CheckImage(m.Record.Machine.Image); err != nil {
+		return false, w.fail(ctx, m, err)
 	}
 	if err := w.Movable(ctx, m.From, m.Instance()); err != nil {
 		return false, w.fail(ctx, m, err)
 	}
-	m.Phase, m.Began = spec.MigrationMoving, w.Now()
+	m.Phase, m.Began, m.Waits = spec.MigrationMoving, w.Now(), ""
 	return true, w.record(ctx, m.Name, m.UID, m.Migration)
+}
+
+// wait records the reason why a machine waits for its move; `hostler migrate`
+// shows it. The phases after waiting keep their records, because the provisioner
+// would have to see each change.
+func (w *Worker) wait(ctx context.Context, m Machine, why string) error {
+	if m.Phase != spec.MigrationWaiting || m.Waits == why {
+		return nil
+	}
+	m.Waits = why
+	return w.record(ctx, m.Name, m.UID, m.Migration)
 }
 
 // move copies the machine's instance and gives the machine its new type. All of
@@ -123,6 +140,9 @@ func (w *Worker) move(ctx context.Context, m Machine) error {
 		return fault.New(fault.Conflict, "the machine is being removed")
 	case !m.observed():
 		return fault.New(fault.Transient, "the %s provisioner does not answer", m.From)
+	}
+	if err := m.CheckImage(m.Record.Machine.Image); err != nil {
+		return err
 	}
 	from, err := w.Broker(m.From)
 	if err != nil {
@@ -223,7 +243,7 @@ func (w *Worker) undo(ctx context.Context, m Machine, cause error) error {
 }
 
 func (w *Worker) fail(ctx context.Context, m Machine, cause error) error {
-	m.Phase, m.Error = spec.MigrationFailed, fault.Clip(cause.Error(), 2048)
+	m.Phase, m.Waits, m.Error = spec.MigrationFailed, "", fault.Clip(cause.Error(), 2048)
 	if err := w.record(ctx, m.Name, m.UID, m.Migration); err != nil {
 		return err
 	}

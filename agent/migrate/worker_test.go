@@ -237,6 +237,9 @@ func TestMigrationsWaitWhileNothingMayBeDeleted(t *testing.T) {
 		b.want("first", spec.MigrationMoved, true, true)
 		b.want("next", spec.MigrationMoving, true, true)
 		b.want("last", spec.MigrationWaiting, true, false)
+		if r, _ := b.machine("last"); !strings.HasPrefix(r.Migration.Waits, "waits for ") {
+			t.Errorf("the last machine waits for %q", r.Migration.Waits)
+		}
 		if did := slices.Concat(b.lxd.Operations(), b.incus.Operations()); len(did) > 0 {
 			t.Errorf("operations %q", did)
 		}
@@ -246,6 +249,51 @@ func TestMigrationsWaitWhileNothingMayBeDeleted(t *testing.T) {
 	b.want("first", spec.MigrationDone, false, true)
 	b.want("next", spec.MigrationMoved, true, true)
 	b.want("last", spec.MigrationWaiting, true, false)
+}
+
+// A waiting machine's record says what it waits for, until its move begins. Each
+// reason is written once.
+func TestAWaitingMachineSaysWhy(t *testing.T) {
+	b := newBench(t)
+	b.write(state.ID{Kind: spec.KindContainerType, Name: string(spec.Incus)}, nil, spec.TypeStatus{State: "initialising"})
+	b.declare("web", spec.MigrationWaiting)
+	b.add(b.lxd, "web", spec.LXD, containerbroker.StatusRunning)
+	b.passes(1)
+	before, err := b.store.Get(t.Context(), machineID("web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.passes(1)
+	if after, err := b.store.Get(t.Context(), machineID("web")); err != nil || after.Revision != before.Revision {
+		t.Errorf("revision %d became %d, %v", before.Revision, after.Revision, err)
+	}
+	if r, _ := b.machine("web"); r.Migration.Waits != "waits until the host is ready for incus machines" {
+		t.Errorf("it waits for %q", r.Migration.Waits)
+	}
+	b.write(state.ID{Kind: spec.KindContainerType, Name: string(spec.Incus)}, nil, spec.TypeStatus{State: "ready"})
+	b.passes(1)
+	if r, _ := b.machine("web"); r.Migration.Phase != spec.MigrationMoving || r.Migration.Waits != "" {
+		t.Errorf("it is %s and waits for %q", r.Migration.Phase, r.Migration.Waits)
+	}
+}
+
+// A document may give a machine an image that only LXD has after its migration
+// was asked for. The machine stays in LXD, whatever the phase.
+func TestAnImageOfTheOldTypeKeepsTheMachine(t *testing.T) {
+	for _, phase := range []spec.MigrationPhase{spec.MigrationWaiting, spec.MigrationMoving} {
+		b := newBench(t)
+		b.declare("web", phase)
+		b.add(b.lxd, "web", spec.LXD, containerbroker.StatusRunning)
+		r, s := b.machine("web")
+		r.Machine.Image = "lxd:mine"
+		s.ObservedGeneration = 2
+		b.write(machineID("web"), r, s)
+		b.passes(1)
+		b.want("web", spec.MigrationFailed, true, false)
+		if !b.said("web", "its image lxd:mine is in the own store of lxd") || b.copies > 0 {
+			t.Errorf("%s: copied %d times, or no event", phase, b.copies)
+		}
+	}
 }
 
 // An original that was started during the copy has newer data than the copy.

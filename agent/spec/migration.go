@@ -2,6 +2,7 @@ package spec
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"hostler/internal/fault"
@@ -25,8 +26,19 @@ type Migration struct {
 	To    ContainerType  `json:"to"`
 	Phase MigrationPhase `json:"phase"`
 	Began time.Time      `json:"began"`
+	// Waits says what a waiting migration waits for, or is empty.
+	Waits string `json:"waits,omitempty"`
 	// Error is the cause of MigrationFailed.
 	Error string `json:"error,omitempty"`
+}
+
+// CheckImage refuses the move of a machine whose image only the old type can
+// use. A document may name another image until the machine has its new type.
+func (m *Migration) CheckImage(image string) error {
+	if !strings.HasPrefix(image, string(m.From)+":") {
+		return nil
+	}
+	return fault.New(fault.NeedsOperator, "its image %s is in the own store of %s: declare it with an image that both types can use, e.g. debian/12", image, m.From)
 }
 
 // Open reports whether the migration goes on.

@@ -89,10 +89,11 @@ func refused(m migrate.Machine, from spec.ContainerType) string {
 		return "it is being removed"
 	case r.Migration.Open():
 		return "its migration has begun already"
-	case strings.HasPrefix(r.Machine.Image, string(from)+":"):
-		return fmt.Sprintf("its image %s is in the own store of %s: declare it with an image that both types can use, e.g. debian/12", r.Machine.Image, from)
 	case m.Status.Instance == nil, m.Status.State != spec.MachineRunning && m.Status.State != spec.MachineStopped:
 		return "its instance is not as declared: it is " + string(m.Status.State)
+	}
+	if err := (&spec.Migration{From: from}).CheckImage(m.Record.Machine.Image); err != nil {
+		return err.Error()
 	}
 	return ""
 }

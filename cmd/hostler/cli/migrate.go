@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -89,7 +90,7 @@ func (a *app) migrate(ctx context.Context, from, to string, names []string, yes 
 			todo := map[string]string{}
 			err := migrations(ctx, agent, g.machines(), func(name string, m spec.Migration) {
 				if m.Open() {
-					todo[name] = "moving to " + string(m.To)
+					todo[name] = cmp.Or(m.Waits, "moving to "+string(m.To))
 				}
 			})
 			return todo, err

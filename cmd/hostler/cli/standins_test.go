@@ -52,8 +52,17 @@ var standIns = map[string]func() *standIn{
 	"ready":    readyHost,
 	"refused":  func() *standIn { return folderHost(false, true) },
 	"conflict": func() *standIn { return folderHost(true, true) },
-	"reading":  func() *standIn { return folderHost(true, false) },
-	"mute":     func() *standIn { s := readyHost(); s.mute = true; return s },
+	// web waits for its move.
+	"withheld": func() *standIn {
+		s := smallHost()
+		s.machines = []client.Machine{running("web", "10.0.0.2")}
+		s.objects["machine/web"] = client.Object{Kind: "machine", Name: "web", Spec: spec.Encode(spec.MachineRecord{Migration: &spec.Migration{
+			From: spec.LXD, To: spec.Incus, Phase: spec.MigrationWaiting, Waits: "waits for `hostler adopt --host` or `hostler clean`, because the store was made on a host with another machine-id",
+		}})}
+		return s
+	},
+	"reading": func() *standIn { return folderHost(true, false) },
+	"mute":    func() *standIn { s := readyHost(); s.mute = true; return s },
 	"broken": func() *standIn {
 		s := readyHost()
 		s.machines = append(s.machines, machine("db", spec.MachineError, "there is no image debian/99"))
