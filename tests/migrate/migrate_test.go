@@ -215,18 +215,21 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// A machine whose move fails stays in LXD as it was.
+// A machine whose move fails stays in LXD as it was, also if it fails when its
+// original was marked as moved already.
 func TestFailedMove(t *testing.T) {
 	w := open(t)
 	w.fill()
 	before := w.look()
 	w.Stop()
-	w.arm("migrate-imported=error#1")
+	w.arm("migrate-imported=error#1;migrate-restamped=error#1")
 	w.Ready()
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
-	out, err := w.Try("migrate", "lxd", "incus", "m1", "m5", "-y", "--timeout", "2m")
-	if err == nil || !strings.Contains(err.Error()+out, "machine/m1 stays of type lxd") {
-		t.Errorf("%v: %s", err, out)
+	out, err := w.Try("migrate", "lxd", "incus", "m1", "m2", "m5", "-y", "--timeout", "2m")
+	for _, name := range []string{"m1", "m2"} {
+		if err == nil || !strings.Contains(err.Error()+out, "machine/"+name+" stays of type lxd") {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	w.compare(before, w.look())
