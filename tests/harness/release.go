@@ -52,7 +52,7 @@ func (r Release) Mirrors(t testing.TB) (lines []string) {
 		return lines
 	}
 	for _, line := range Mirrors(t) {
-		if r.Suite != "testing" || !strings.Contains(line, "-updates ") {
+		if r.Suite != "testing" || !strings.Contains(line, "-updates ") && !strings.Contains(line, "-backports ") {
 			lines = append(lines, strings.Replace(line, " bookworm", " "+r.Suite, 1))
 		}
 	}
@@ -65,6 +65,17 @@ func (r Release) Hypervisor() string {
 		return "lxd"
 	}
 	return "incus"
+}
+
+// AptOptions returns mmdebstrap's option for a mirror that apt on this machine
+// may use although its index has expired, e.g. a copy of an earlier day. Only
+// the index of debian/testing expires.
+func (r Release) AptOptions(t testing.TB) []string {
+	t.Helper()
+	if setting := Run(t, "apt-config", "dump", "Acquire::Check-Valid-Until"); setting != "" {
+		return []string{"--aptopt=" + strings.TrimSuffix(strings.TrimSpace(setting), ";")}
+	}
+	return nil
 }
 
 // Keyring returns the archive's keys on this machine.

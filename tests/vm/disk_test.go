@@ -126,13 +126,13 @@ func baseDiskOf(t *testing.T, r harness.Release, packages string) base {
 		}
 		return path
 	}
-	harness.Run(t, "mmdebstrap", append([]string{
+	harness.Run(t, "mmdebstrap", slices.Concat(r.AptOptions(t), []string{
 		"--variant=minbase", "--mode=root", "--include=" + packages,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 		`--aptopt=Acquire::Languages "none"`, "--skip=cleanup/apt/lists,cleanup/apt/cache",
 		"--essential-hook=" + hook("before-kernel", beforeKernel), "--customize-hook=" + hook("after-packages", afterPackages),
 		"--keyring=" + r.Keyring(), "--format=directory", r.Suite, root,
-	}, mirrors...)...)
+	}, mirrors)...)
 	harness.Run(t, "sh", "-c", `cp "$1"/boot/vmlinuz-* "$2/vmlinuz" && cp "$1"/boot/initrd.img-* "$2/initrd.img"`, "sh", root, work)
 	harness.Run(t, "truncate", "-s", fmt.Sprintf("%dG", diskSize), image)
 	harness.Run(t, "mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", root, image)
