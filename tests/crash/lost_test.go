@@ -31,7 +31,8 @@ func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 	proxy := w.behindProxy()
 	w.start()
 	const atOnce = 5
-	for range often(2, 40) {
+	lost, rounds := 0, often(2, 40)
+	for range rounds {
 		want := map[string]int{}
 		for i := range atOnce {
 			want[fmt.Sprintf("m%d", i)] = 32
@@ -46,11 +47,16 @@ func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 		if n := proxy.Counts()["POST /1.0/instances"]; n != atOnce {
 			t.Errorf("%d creates were sent for %d machines", n, atOnce)
 		}
+		lost += 2*atOnce - proxy.Pending()
 		proxy.Heal()
 		proxy.Add(lxdtest.Rule{Method: "DELETE", Path: "/1.0/instances/", Fault: lxdtest.LoseReply, Times: atOnce})
 		w.hostler("apply", "--allow", "destroy", "-f", w.declare("all", nil).path)
 		w.converge(nil)
+		lost += atOnce - proxy.Pending()
 		proxy.Heal()
 		w.volumes()
+	}
+	if t.Logf("%d machines, %d lost replies to creates, starts and deletes", rounds*atOnce, lost); lost != 3*atOnce*rounds {
+		t.Errorf("%d replies were lost, not %d", lost, 3*atOnce*rounds)
 	}
 }

@@ -197,6 +197,16 @@ func (p *Proxy) Heal() {
 	p.rules = nil
 }
 
+// Pending returns the number of faults that the rules have not caused yet.
+func (p *Proxy) Pending() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rules {
+		n += max(0, r.Times)
+	}
+	return n
+}
+
 // Count returns the number of requests with that method whose path begins with
 // prefix. If method is "", requests of every method count.
 func (p *Proxy) Count(method, prefix string) int {
