@@ -4,7 +4,6 @@ package hosts
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,16 +15,6 @@ import (
 	"hostler/tests/harness"
 	"hostler/tests/matrix"
 )
-
-// site is a host under test, with the images for its machines.
-type site struct {
-	*testing.T
-	host    *harness.Host
-	release harness.Release
-	// container and disk are image references.
-	container, disk string
-	cell            matrix.Cell
-}
 
 // TestHost runs each cell of the matrix on one host of HOSTLER_TEST_RELEASE. A
 // cell passes, or the release refuses it and hostler gives the reason. Without
@@ -315,59 +304,4 @@ func (s *site) purge() {
 	if after := s.host.Sh(guests + " || true"); after != before {
 		s.Errorf("the guests' processes were %q and are %q", before, after)
 	}
-}
-
-type machine struct{ Name, Status, Message string }
-
-func (s *site) machines() (all []machine, err error) {
-	out, err := s.host.Try("hostler get machines -o json")
-	if err != nil {
-		return nil, err
-	}
-	return all, json.Unmarshal([]byte(out), &all)
-}
-
-// names lists the declared machines.
-func (s *site) names() (names []string) {
-	s.Helper()
-	all, err := s.machines()
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, m := range all {
-		names = append(names, m.Name)
-	}
-	return names
-}
-
-func (s *site) has(name string) bool {
-	s.Helper()
-	return strings.Contains(" "+strings.Join(s.names(), " ")+" ", " "+name+" ")
-}
-
-func (s *site) machine(name, want string) {
-	s.Helper()
-	harness.Wait(s, name+" "+want, 3*time.Minute, func() error {
-		all, err := s.machines()
-		if err != nil {
-			return err
-		}
-		for _, m := range all {
-			if m.Name == name && m.Status == want {
-				return nil
-			}
-		}
-		return fmt.Errorf("machines are %+v", all)
-	})
-}
-
-func (s *site) active(unit string) {
-	s.Helper()
-	harness.Wait(s, unit, time.Minute, func() error {
-		out, _ := s.host.Try("systemctl is-active " + unit)
-		if strings.TrimSpace(out) != "active" {
-			return errors.New("it is " + out)
-		}
-		return nil
-	})
 }
