@@ -380,18 +380,37 @@ func TestEventsOfOthers(t *testing.T) {
 }
 
 // A guest that was not frozen by LXC's tools, so that its monitor takes it for
-// running, is stopped and deleted as any other.
+// running, is listed as frozen, refuses commands, is thawed by a start, and is
+// stopped and deleted as any other.
 func TestFrozenBehindTheMonitorsBack(t *testing.T) {
 	w := newWorld(t)
 	for _, timeout := range []time.Duration{0, 2 * time.Second} {
 		m := w.machine(t, "stuck")
-		w.start(t, m)
-		group := "/lxc.payload." + m.Stamp.Namespace + "." + m.Name
-		err := os.WriteFile("/sys/fs/cgroup/freezer"+group+"/freezer.state", []byte("FROZEN"), 0o600)
-		if errors.Is(err, os.ErrNotExist) {
-			err = os.WriteFile("/sys/fs/cgroup"+group+"/cgroup.freeze", []byte("1"), 0o600)
+		await := awaiting(t, w.d, m.Name)
+		pid := w.start(t, m)
+		await("started")
+		freeze := func() {
+			t.Helper()
+			group := "/lxc.payload." + m.Stamp.Namespace + "." + m.Name
+			err := os.WriteFile("/sys/fs/cgroup/freezer"+group+"/freezer.state", []byte("FROZEN"), 0o600)
+			if errors.Is(err, os.ErrNotExist) {
+				err = os.WriteFile("/sys/fs/cgroup"+group+"/cgroup.freeze", []byte("1"), 0o600)
+			}
+			must(t, err)
+			within(t, "it is not listed as frozen", func() bool { return find(t, w.d, m.Name).Status == containerbroker.StatusFrozen })
 		}
-		must(t, err)
+		freeze()
+		await("frozen")
+		if _, err := w.d.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"true"}}); !fault.Is(err, fault.NotReady) {
+			t.Errorf("a command: %v", err)
+		}
+		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+		await("thawed")
+		if now := find(t, w.d, m.Name); now.Status != containerbroker.StatusRunning || now.PID != pid {
+			t.Errorf("started, it was the process %d and is %d, %s", pid, now.PID, now.Status)
+		}
+		w.says(t, m.Name, "echo on", "on")
+		freeze()
 		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, timeout))
 		must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
 	}

@@ -93,10 +93,11 @@ func (d *Driver) attachFailed(ctx context.Context, name string, code int, log st
 // enterable fails if no command can run in an instance. lxc-attach would hang in
 // a frozen one.
 func (d *Driver) enterable(ctx context.Context, name string) error {
-	if _, err := d.readEntry(name); err != nil {
+	e, err := d.readEntry(name)
+	if err != nil {
 		return err
 	}
-	status, err := d.look(ctx, name)
+	status, err := d.look(ctx, e)
 	if err == nil && status != containerbroker.StatusRunning {
 		err = fault.New(fault.NotReady, "it is %s", status)
 	}

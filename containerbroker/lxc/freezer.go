@@ -54,6 +54,19 @@ func (d *Driver) freezerOf(ctx context.Context, name string) (string, error) {
 	return filepath.Join(dir, base), err
 }
 
+// frozen reports whether the freezer of an instance's cgroup is frozen, if its
+// config names the cgroup. A monitor does not notice what LXC's tools did not do.
+func (d *Driver) frozen(e entry) bool {
+	group := e.conf.get(keyGroup)
+	if group == "" {
+		return false
+	}
+	if d.unified() {
+		return isFrozen(filepath.Join(d.opts.Cgroup, group, "cgroup.events"))
+	}
+	return isFrozen(filepath.Join(d.opts.Cgroup, "freezer", group, freezerV1))
+}
+
 // unfreeze thaws a frozen instance, whose freezer is file. lxc-unfreeze does
 // nothing if the monitor takes the instance for running, because LXC's tools did
 // not freeze it or could not end that.
@@ -91,12 +104,16 @@ func (w *watcher) freezerChanged(wd int32) {
 	}
 }
 
-// awaitFreezer sends an event when the monitor knows the new state. The tools of
-// LXC inform the monitor after they changed the freezer.
+// awaitFreezer sends an event when a listing shows the new state. The tools of LXC
+// inform the monitor after they changed the freezer.
 func (w *watcher) awaitFreezer(f *freezer, frozen bool) {
 	for deadline := time.Now().Add(w.d.opts.EndTimeout); time.Now().Before(deadline); {
-		s, err := w.d.stateOf(w.ctx, f.name)
-		if err != nil || (s.status() == containerbroker.StatusFrozen) == frozen {
+		e, err := w.d.readEntry(f.name)
+		if err != nil {
+			break
+		}
+		s, err := w.d.look(w.ctx, e)
+		if err != nil || (s == containerbroker.StatusFrozen) == frozen {
 			break
 		}
 		w.mu.Lock()

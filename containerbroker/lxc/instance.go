@@ -28,7 +28,7 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 		i.Status = containerbroker.StatusHalfMade
 	}
 	if status == containerbroker.StatusFrozen {
-		i.Standstill = "it was frozen; `lxc-unfreeze -P " + d.opts.Path + " -n " + e.name + "` has it go on"
+		i.Standstill = "it was frozen outside hostler; `hostler start " + e.name + "` has it go on"
 	}
 	own := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
 	var odd string

@@ -49,7 +49,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		wait.Go(func() {
 			defer func() { <-turns }()
 			var status containerbroker.Status
-			if status, errs[n] = d.look(ctx, e.name); errs[n] != nil {
+			if status, errs[n] = d.look(ctx, e); errs[n] != nil {
 				return
 			}
 			all[n] = d.reported(e, status)

@@ -67,14 +67,12 @@ func (d *Driver) powerOn(ctx context.Context, name string) error {
 			return d.start(ctx, e)
 		case err != nil:
 			return err
-		case s == stateRunning || s == stateThawed:
-			return nil
-		case s == stateFrozen:
+		case s == stateRunning || s == stateThawed || s == stateFrozen:
 			file, err := d.freezerOf(ctx, name)
-			if err != nil {
-				return err
+			if err == nil && (s == stateFrozen || isFrozen(file)) {
+				err = d.unfreeze(ctx, name, file)
 			}
-			return d.unfreeze(ctx, name, file)
+			return err
 		case s == stateStarting || s == stateFreezing:
 			if time.Now().After(deadline) {
 				return fault.New(fault.Transient, "its start has not ended within %s", d.opts.StartTimeout)

@@ -82,10 +82,11 @@ func (d *Driver) stable(ctx context.Context, name string) (int, error) {
 // alive returns the process id of an instance's init. If the instance does not
 // run, alive returns a transient error with the last lines of its console.
 func (d *Driver) alive(ctx context.Context, name string) (int, error) {
-	if _, err := d.readEntry(name); err != nil {
+	e, err := d.readEntry(name)
+	if err != nil {
 		return 0, err
 	}
-	status, err := d.look(ctx, name)
+	status, err := d.look(ctx, e)
 	if err != nil {
 		return 0, err
 	}

@@ -23,6 +23,7 @@ const (
 	capsUnprivileged = "sys_rawio" // it means nothing there, but systemd then skips mounts that would fail
 	capsPrivileged   = "mac_admin mac_override sys_time sys_module sys_rawio"
 	keyAutostart     = "lxc.start.auto"
+	keyGroup         = "lxc.cgroup.dir.container"
 	keyMap           = "lxc.idmap"
 	keyMount         = "lxc.mount.entry"
 	keyRoot          = "lxc.rootfs.path"
@@ -67,7 +68,7 @@ func (d *Driver) render(m containerbroker.Machine, root string) (config, error) 
 	put("lxc.console.rotate", "1")
 	put("lxc.cgroup.dir.monitor", "lxc.monitor."+scope)
 	put("lxc.cgroup.dir.monitor.pivot", "lxc.pivot."+d.opts.Namespace)
-	put("lxc.cgroup.dir.container", "lxc.payload."+scope)
+	put(keyGroup, "lxc.payload."+scope)
 	put("lxc.cgroup.dir.container.inner", "guest")
 	put(d.cgroupKey("devices.deny"), "a")
 	for _, rule := range allowedDevices {

@@ -70,11 +70,13 @@ func (d *Driver) limitCgroup(ctx context.Context, name, controller string) (stri
 	return d.cgroupPath(controller, string(a.data))
 }
 
-// Status of a monitor that may not answer: an instance whose monitor hangs is
-// alone unknown.
-func (d *Driver) look(ctx context.Context, name string) (containerbroker.Status, error) {
-	s, err := d.stateOf(ctx, name)
+// look returns an instance's status. An instance whose monitor hangs is alone
+// unknown.
+func (d *Driver) look(ctx context.Context, e entry) (containerbroker.Status, error) {
+	s, err := d.stateOf(ctx, e.name)
 	switch {
+	case err == nil && s.status() == containerbroker.StatusRunning && d.frozen(e):
+		return containerbroker.StatusFrozen, nil
 	case err == nil:
 		return s.status(), nil
 	case errors.Is(err, errNoMonitor):
@@ -84,5 +86,5 @@ func (d *Driver) look(ctx context.Context, name string) (containerbroker.Status,
 	case errors.Is(err, errNoAnswer), errors.Is(err, unix.EAGAIN): // EAGAIN: it accepts no more connections
 		return containerbroker.StatusUnknown, nil
 	}
-	return "", fmt.Errorf("cannot ask the monitor of %q: %w", name, err)
+	return "", fmt.Errorf("cannot ask the monitor of %q: %w", e.name, err)
 }

@@ -25,7 +25,7 @@ const sweepEvery = 10 * time.Millisecond
 func (d *Driver) sweep(ctx context.Context, e entry) error {
 	for deadline := time.Now().Add(d.opts.EndTimeout); ; {
 		var left []string
-		for _, key := range []string{"lxc.cgroup.dir.monitor", "lxc.cgroup.dir.container"} {
+		for _, key := range []string{"lxc.cgroup.dir.monitor", keyGroup} {
 			if name := e.conf.get(key); safeName.MatchString(name) {
 				left = append(left, d.sweepCgroups(name)...)
 			}
