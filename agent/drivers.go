@@ -270,7 +270,7 @@ func lxcAt(p paths.Paths, c spec.Config, log *slog.Logger) (lxc.Options, error) 
 		return lxc.Options{}, fault.New(fault.NotReady, "LXC is not set up on this host yet: %w", err)
 	}
 	return lxc.Options{
-		Path: p.Host(c.Types.LXC.Path), Namespace: c.Namespace, Bridge: lxcinit.Bridge, MTU: c.Types.LXC.MTU, Removed: c.Types.LXC.KeepRemoved,
+		Path: p.Host(c.Types.LXC.Path), Namespace: c.Namespace, Bridge: lxcinit.Bridge, MTU: c.Types.LXC.MTU, KeepRemoved: c.Types.LXC.KeepRemoved.Std(),
 		IDs: ids, Logger: log,
 	}, nil
 }

@@ -30,6 +30,7 @@ const (
 	maxMachines    = 100_000
 	maxRetries     = 1000
 	maxRetryDelay  = Duration(24 * time.Hour)
+	maxKeepRemoved = Duration(365 * 24 * time.Hour)
 	minRetryDelay  = Duration(10 * time.Millisecond)
 	minInterval    = Duration(time.Second)
 )
@@ -113,12 +114,16 @@ func (c *configChecker) between(path string, n, least, most int) {
 }
 
 func (c *configChecker) duration(path string, d, least Duration) {
+	c.span(path, d, least, maxRetryDelay)
+}
+
+func (c *configChecker) span(path string, d, least, most Duration) {
 	switch {
 	case !c.ok(path):
 	case d < least:
 		c.bad(path, "%s is too short; use at least %s", d, least)
-	case d > maxRetryDelay:
-		c.bad(path, "%s is too long; use at most %s", d, maxRetryDelay)
+	case d > most:
+		c.bad(path, "%s is too long; use at most %s", d, most)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ContainerType is a way to run machines.
@@ -103,8 +104,8 @@ type LXCConfig struct {
 	PoolSize Size `json:"pool-size"`
 	// MTU is the MTU of NICs that declare none; 0 means the bridge's.
 	MTU int `json:"mtu"`
-	// KeepRemoved is how many removed instances keep their logs.
-	KeepRemoved int `json:"keep-removed"`
+	// KeepRemoved is how long the logs of removed instances are kept.
+	KeepRemoved Duration `json:"keep-removed"`
 }
 
 func defaultTypes() TypesConfig {
@@ -112,7 +113,7 @@ func defaultTypes() TypesConfig {
 	return TypesConfig{
 		LXD: containers, Incus: containers,
 		KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
-		LXC: LXCConfig{Path: "/var/lib/lxc", KeepRemoved: 20},
+		LXC: LXCConfig{Path: "/var/lib/lxc", KeepRemoved: Duration(168 * time.Hour)},
 	}
 }
 
@@ -130,7 +131,7 @@ var typesSchema = map[string]fieldSchema{
 	"LXCConfig.path":           {description: "liblxc's folder of containers."},
 	"LXCConfig.pool-size":      {description: "Size of the pool that hostler makes for root disks; 0: half of the free space, 10 to 500 GiB."},
 	"LXCConfig.mtu":            {description: "Largest packet, in bytes, of NICs that declare none; 0: the bridge's."},
-	"LXCConfig.keep-removed":   {description: "How many removed machines keep their logs, in a hidden folder below path."},
+	"LXCConfig.keep-removed":   {description: "How long the logs of a removed machine are kept, in a hidden folder below path; 0s: not at all. Of more than 20 removed machines, the oldest logs go sooner."},
 }
 
 // lxcPathForm matches paths that are safe in lines of liblxc's configuration.
@@ -156,7 +157,7 @@ func (c *configChecker) types(t TypesConfig) {
 	if t.LXC.MTU != 0 {
 		c.between("types.lxc.mtu", t.LXC.MTU, minMTU, maxMTU)
 	}
-	c.between("types.lxc.keep-removed", t.LXC.KeepRemoved, 1, 10000)
+	c.span("types.lxc.keep-removed", t.LXC.KeepRemoved, 0, maxKeepRemoved)
 }
 
 // UseProvidedNetworks reports whether machines without declared networks use

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"hostler/containerbroker"
@@ -100,29 +99,4 @@ func (d *Driver) dismantle(gone string) error {
 		}
 	}
 	return nil // a config that comes back with a power cut has the run repeated
-}
-
-// prune removes the folders of the instances that were removed first. The last
-// change of a folder is the end of dismantle.
-func (d *Driver) prune() {
-	entries, err := os.ReadDir(d.own("removed"))
-	if err != nil {
-		return
-	}
-	ended := map[string]time.Time{}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			ended[e.Name()] = info.ModTime()
-		}
-	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return ended[a.Name()].Compare(ended[b.Name()]) })
-	for _, e := range entries[:max(len(entries)-d.opts.Removed, 0)] {
-		path := d.own("removed", e.Name())
-		if _, err := os.Lstat(filepath.Join(path, fileConfig)); err == nil {
-			continue // its root filesystem is not removed yet
-		}
-		if err := os.RemoveAll(path); err != nil {
-			d.log.Warn("The logs of a removed instance cannot be deleted.", "folder", path, "error", err)
-		}
-	}
 }

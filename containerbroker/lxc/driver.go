@@ -53,8 +53,9 @@ type Options struct {
 	// Host runs the lxc tools, Runner all other programs; default run.Host.
 	Host   Host
 	Runner run.Runner
-	// Removed is how many removed instances keep their logs; default 20.
-	Removed int
+	// KeepRemoved is how long the logs of removed instances are kept; 0 means that
+	// they go with the instance.
+	KeepRemoved time.Duration
 	// Proc, Cgroup, Sys and Run are the host's filesystems; default /proc,
 	// /sys/fs/cgroup, /sys and /run.
 	Proc, Cgroup, Sys, Run string
@@ -118,7 +119,6 @@ func New(opts Options) *Driver {
 	opts.EndTimeout = cmp.Or(opts.EndTimeout, 30*time.Second)
 	opts.StableTime = cmp.Or(opts.StableTime, 250*time.Millisecond)
 	opts.AddressTimeout = cmp.Or(opts.AddressTimeout, 30*time.Second)
-	opts.Removed = cmp.Or(opts.Removed, 20)
 	if opts.Host == nil {
 		opts.Host = run.Host{}
 	}

@@ -55,6 +55,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 		_ = w.file.Close()
 		return nil, fmt.Errorf("cannot watch %s: %w", d.opts.Path, err)
 	}
+	w.wait.Go(w.expire)
 	stop := context.AfterFunc(w.ctx, func() { _ = w.file.Close() })
 	go func() {
 		w.read()

@@ -4,6 +4,7 @@ package lxc_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,25 +173,67 @@ func TestBesideLXDAndIncus(t *testing.T) {
 	}
 }
 
-// The logs of the instances that were removed last are kept, and no other file of
-// them.
+// X7: the logs of removed instances are kept for a time, and no other file of them: by
+// the deletion of another instance or by the event stream alone they go. Beyond a
+// number, the oldest go sooner.
 func TestKeptLogs(t *testing.T) {
 	w := newWorld(t)
-	w.d = lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, Removed: 2})
-	for _, name := range []string{"c", "b", "a"} {
+	keeping := func(keep time.Duration) *lxc.Driver {
+		return lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, KeepRemoved: keep})
+	}
+	remove := func(name string) {
+		t.Helper()
 		m := w.machine(t, name)
 		m.Stamp.Token = "x-" + name + "-7"
 		w.start(t, m)
 		must(t, w.d.Delete(t.Context(), name, m.Stamp))
 	}
-	kept, err := filepath.Glob(w.path + "/.hostler/removed/*/*")
-	must(t, err)
-	var files []string
-	for _, file := range kept {
-		folder := filepath.Base(filepath.Dir(file))
-		files = append(files, folder[:1]+"/"+filepath.Base(file))
+	kept := func() string {
+		t.Helper()
+		paths, err := filepath.Glob(w.path + "/.hostler/removed/*/*")
+		must(t, err)
+		var files []string
+		for _, file := range paths {
+			folder := filepath.Base(filepath.Dir(file))
+			files = append(files, folder[:1]+"/"+filepath.Base(file))
+		}
+		return strings.Join(files, " ")
 	}
-	if got := strings.Join(files, " "); got != "a/console.log a/start.log b/console.log b/start.log" {
+	w.d = keeping(time.Hour)
+	remove("b")
+	remove("a")
+	if got := kept(); got != "a/console.log a/start.log b/console.log b/start.log" {
 		t.Errorf("kept: %s", got)
+	}
+	folders, err := filepath.Glob(w.path + "/.hostler/removed/b-*")
+	must(t, err)
+	must(t, os.Chtimes(folders[0], time.Time{}, time.Now().Add(-2*time.Hour)))
+	remove("c")
+	if got := kept(); got != "a/console.log a/start.log c/console.log c/start.log" {
+		t.Errorf("after b's time: %s", got)
+	}
+	for n := range 30 {
+		dir := filepath.Join(w.path, ".hostler/removed", fmt.Sprintf("z-%d", n))
+		must(t, os.Mkdir(dir, 0o700))
+		must(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-time.Duration(n+1)*time.Minute)))
+	}
+	_, _, err = w.d.MoveLeftovers(t.Context())
+	must(t, err)
+	many, err := filepath.Glob(w.path + "/.hostler/removed/*")
+	must(t, err)
+	if last := filepath.Base(many[len(many)-1]); len(many) != 20 || !strings.HasPrefix(kept(), "a/") || last != "z-9" {
+		t.Errorf("kept: %q", many)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := keeping(time.Second).Events(ctx)
+	must(t, err)
+	within(t, "the logs stay after their time", func() bool { return kept() == "" })
+	cancel()
+	for range events {
+	}
+	w.d = keeping(0)
+	remove("d")
+	if got := kept(); got != "" {
+		t.Errorf("kept in spite of 0: %s", got)
 	}
 }

@@ -87,11 +87,11 @@ func TestLeftovers(t *testing.T) {
 	must(t, os.RemoveAll(w.path+"/copied"))
 }
 
-// Deletions at the same time, of which each removes old logs, do not disturb
+// Deletions at the same time, of which each removes logs of others, do not disturb
 // each other.
 func TestManyDeletions(t *testing.T) {
 	w := newWorld(t)
-	w.d = lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache, Removed: 1})
+	w.d = lxc.New(lxc.Options{Path: w.path, Namespace: "hostler", IDs: w.ids, Bridge: w.bridge, Images: w.cache})
 	var machines []containerbroker.Machine
 	for n := range 24 {
 		m := w.machine(t, "many"+strconv.Itoa(n))

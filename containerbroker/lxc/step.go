@@ -45,11 +45,12 @@ type order struct {
 type portable struct {
 	Path, Namespace, Bridge string
 	IDs                     IDs
-	MTU, Removed            int
+	MTU                     int
+	KeepRemoved             time.Duration
 }
 
 func (o Options) portable() portable {
-	return portable{Path: o.Path, Namespace: o.Namespace, Bridge: o.Bridge, IDs: o.IDs, MTU: o.MTU, Removed: o.Removed}
+	return portable{Path: o.Path, Namespace: o.Namespace, Bridge: o.Bridge, IDs: o.IDs, MTU: o.MTU, KeepRemoved: o.KeepRemoved}
 }
 
 // outcome is a step's result.
@@ -110,7 +111,7 @@ func serveStep(ctx context.Context, in io.Reader, out io.Writer, prepare func(*D
 		return fmt.Errorf("cannot read the order of a step: %w", err)
 	}
 	p := o.Options
-	d := New(Options{Path: p.Path, Namespace: p.Namespace, Bridge: p.Bridge, IDs: p.IDs, MTU: p.MTU, Removed: p.Removed})
+	d := New(Options{Path: p.Path, Namespace: p.Namespace, Bridge: p.Bridge, IDs: p.IDs, MTU: p.MTU, KeepRemoved: p.KeepRemoved})
 	prepare(d)
 	var a outcome
 	if err := d.serve(ctx, o, &a); err != nil {
