@@ -250,6 +250,9 @@ func newRemoteLXC(p paths.Paths, c spec.Config, log *slog.Logger) (containerbrok
 	if err != nil {
 		return nil, err
 	}
+	if _, err := os.Stat(p.SystemdRunning()); err != nil { // then nothing confines this process
+		return lxc.New(o), nil
+	}
 	return confinedLXC(o), nil
 }
 
