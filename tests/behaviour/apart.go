@@ -28,9 +28,21 @@ func apart(t *testing.T, w World) {
 		other.Launch("")
 		return &other
 	}
-	first := worker()
 	live := w.Live()
-	a.Apply("site", declaration(machine(w, "web", w.Image(), ""), machine(w, "db", w.Another(), ", running: false")))
+	site := declaration(machine(w, "web", w.Image(), ""), machine(w, "db", w.Another(), ", running: false"))
+	a.Run("apply", "-f", a.File("site", site))
+	// systemd starts it again if it ends because the host is not set up yet.
+	first := worker()
+	harness.Wait(t, "the first machine", patience, func() error {
+		if first.Exited() {
+			first = worker()
+		}
+		if row := a.Machines()["db"]; row.Status != "stopped" {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	a.Apply("site", site)
 	web := w.Look("web")
 	first.Kill()
 	second := worker()

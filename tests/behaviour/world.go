@@ -85,30 +85,45 @@ type Instance struct {
 // Sample names the behaviours that show a type's own ways best in little time.
 var Sample = []string{"P4 P22 P23 P24 Z1 Z3 harvest", "Z6 Z7 killed while making", "a guest that dies"}
 
+// behaviours are all, by name.
+var behaviours = []struct {
+	name string
+	try  func(*testing.T, World)
+}{
+	{"a plan, its apply, and an empty second plan", planned},
+	{"changes with and without a restart", changed},
+	{"P28 running and retain", kept},
+	{"P4 P22 P23 P24 Z1 Z3 harvest", harvested},
+	{"P20 P21 I15 I16 bad listings change nothing", misled},
+	{hanging, impatient},
+	{"documents are one whole", documents},
+	{"adopt and release", adopted},
+	{"an error, others, and the retry", retried},
+	{"exec, events and exit codes", reached},
+	{"Z6 Z7 killed while making", killed},
+	{"a guest that dies", revived},
+	{"the provisioner in a process of its own", apart},
+	{"Z29 files and secrets", secret},
+}
+
+const hanging = "status and doctor while the hypervisor hangs"
+
+// Daemonless names the behaviours of a type whose hypervisor is no daemon that
+// could hang.
+func Daemonless() (names []string) {
+	for _, b := range behaviours {
+		if b.name != hanging {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
 // Run tries a type, or only the named behaviours of it. open makes a new world,
 // which lives as long as its test.
 func Run(t *testing.T, open func(*testing.T) World, only ...string) {
-	all := []struct {
-		name string
-		try  func(*testing.T, World)
-	}{
-		{"a plan, its apply, and an empty second plan", planned},
-		{"changes with and without a restart", changed},
-		{"P28 running and retain", kept},
-		{"P4 P22 P23 P24 Z1 Z3 harvest", harvested},
-		{"P20 P21 I15 I16 bad listings change nothing", misled},
-		{"status and doctor while the hypervisor hangs", impatient},
-		{"documents are one whole", documents},
-		{"adopt and release", adopted},
-		{"an error, others, and the retry", retried},
-		{"exec, events and exit codes", reached},
-		{"Z6 Z7 killed while making", killed},
-		{"a guest that dies", revived},
-		{"the provisioner in a process of its own", apart},
-		{"Z29 files and secrets", secret},
-	}
 	left := slices.Clone(only)
-	for _, b := range all {
+	for _, b := range behaviours {
 		left = slices.DeleteFunc(left, func(name string) bool { return name == b.name })
 		if len(only) == 0 || slices.Contains(only, b.name) {
 			t.Run(b.name, func(t *testing.T) {

@@ -2,10 +2,19 @@
 
 package machines
 
-import "hostler/containerbroker/lxd/lxdtest"
+import (
+	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/tests/behaviour"
+)
 
 // ofIncus names the behaviours that are tried on Incus; none means all.
 var ofIncus []string
+
+// ofLXC names the behaviours that are tried on classic LXC.
+var ofLXC = behaviour.Daemonless()
+
+// mixing are the types of machines that share a bridge.
+var mixing = []string{"lxd", "incus", "kvm", "lxc"}
 
 // drifting are the daemons whose machines another client changes.
 var drifting = []lxdtest.Daemon{lxdtest.LXD, lxdtest.Incus}

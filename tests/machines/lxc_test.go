@@ -1,0 +1,156 @@
+//go:build integration
+
+package machines
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker/lxc/lxctest"
+	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/tests/behaviour"
+	"hostler/tests/harness"
+)
+
+// Machines of classic LXC pass the suite that every container type passes. They
+// have no daemon that could hang.
+func TestBehaviourOfLXC(t *testing.T) {
+	behaviour.Run(t, func(t *testing.T) behaviour.World { return openLXC(t) }, ofLXC...)
+}
+
+// classic is a private host for classic LXC with an agent on it.
+type classic struct {
+	*lxctest.Host
+	t     *testing.T
+	a     *harness.Agent
+	image string
+	later string // the file of Later
+}
+
+func openLXC(t *testing.T) *classic {
+	t.Helper()
+	w := &classic{t: t, a: harness.NewAgent(t, t.TempDir())}
+	w.Host = lxctest.Start(t, filepath.Join(w.a.Dir, "lxc"), "t"+strings.ToLower(rand.Text()[:10]))
+	w.a.Prefix = w.Prefix()
+	w.image = filepath.Join(w.a.Dir, "tiny.tar")
+	w.later = filepath.Join(w.a.Dir, "later.tar")
+	for path, init := range map[string]string{w.image: "", w.later + ".away": lxdtest.TinyInit + "# another\n"} {
+		if err := lxdtest.BuildTiny(path, init); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Configure("")
+	return w
+}
+
+func (w *classic) Type() string          { return "lxc" }
+func (w *classic) Agent() *harness.Agent { return w.a }
+func (w *classic) Image() string         { return w.reference(w.image, w.image) }
+func (w *classic) Another() string       { return "busybox/1" }
+func (w *classic) Later() string         { return w.reference(w.later, w.later+".away") }
+func (w *classic) Greeting() string      { return "init up" }
+
+// reference names a file whose content stands in another.
+func (w *classic) reference(path, content string) string {
+	w.t.Helper()
+	data, err := os.ReadFile(content)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("file:%s#sha256=%x", path, sha256.Sum256(data))
+}
+
+func (w *classic) Supply() {
+	if err := os.Rename(w.later+".away", w.later); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Configure gives the agent a namespace of its own: the cgroups of guests are named
+// after it.
+func (w *classic) Configure(more string) {
+	w.a.Configure("namespace: " + w.Namespace + "\nretry-delay: 1s\nstart-retries: 2\n" + more)
+}
+
+func (w *classic) Live() behaviour.Change {
+	return behaviour.Change{From: ", cpus: 1, memory: 64MiB", To: ", cpus: 2, memory: 96MiB", Made: func(name string) error {
+		return errors.Join(w.limited(name, "cpu", "cpu.cfs_quota_us", "cpu.max", "200000"), w.limited(name, "memory", "memory.limit_in_bytes", "memory.max", fmt.Sprint(96<<20)))
+	}}
+}
+
+// limited compares a limit of a guest's cgroup, on either version.
+func (w *classic) limited(name, controller, v1, v2, want string) error {
+	dir := "lxc.payload." + w.Namespace + "." + name
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, dir, v1))
+	if errors.Is(err, os.ErrNotExist) {
+		text, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, v2))
+	}
+	if err == nil && strings.Fields(string(text))[0] != want {
+		err = fmt.Errorf("%s has %s %q, not %s", name, controller, text, want)
+	}
+	return err
+}
+
+func (w *classic) Restart() behaviour.Change {
+	return behaviour.Change{From: ", cpus: 2, memory: 96MiB", To: ", cpus: 2, memory: 96MiB, nesting: true", Made: func(name string) error {
+		if config := w.Host.Look(name).Config; !strings.Contains(config, " dev/.lxc/proc ") {
+			return fmt.Errorf("%s is not nesting:\n%s", name, config)
+		}
+		return nil
+	}}
+}
+
+// PID is the process that LXC runs for the guest web.
+func (w *classic) PID() int { return w.Monitor("web") }
+
+func (w *classic) Look(name string) behaviour.Instance {
+	w.t.Helper()
+	i := w.Host.Look(name)
+	return behaviour.Instance{Process: w.Process(name), Making: i.Folder, UID: i.Note.UID, Told: i.Note.Told.UserData, Definition: i.Config + i.Text}
+}
+
+func (w *classic) Make(name, namespace string, run bool) {
+	w.t.Helper()
+	if namespace == "test" {
+		namespace = w.Namespace
+	}
+	w.Host.Make(name, namespace, run)
+}
+
+// lxcFaults are what the agent finds in the kernel's table of sockets, which tells it
+// of the guests that run.
+var lxcFaults = map[string]string{
+	"a table of sockets that is cut off": "Num       RefCount Protocol Flags    Type St Inode Path\n0000000000000000: 00000002 0000",
+	"a table of sockets without a head":  "0000000000000000: 00000002 00000000 00010000 0001 01 1 /run/x\n",
+}
+
+func (w *classic) Faults() []string { return slices.Sorted(maps.Keys(lxcFaults)) }
+
+func (w *classic) Break(fault string) { w.table(lxcFaults[fault]) }
+
+// table covers the agent's table of sockets and has the agent look at all.
+func (w *classic) table(text string) {
+	w.t.Helper()
+	w.CoverSockets(w.a.PID(), text)
+	w.Touch("web")
+}
+
+func (w *classic) Hang() { w.t.Fatal("classic LXC has no daemon") }
+
+func (w *classic) Heal() { w.table("") }
+
+func (w *classic) Mutations() int {
+	all := w.Host.Mutations()
+	if len(all) > 0 {
+		w.t.Logf("changed: %q", all)
+	}
+	return len(all)
+}
