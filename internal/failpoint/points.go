@@ -111,7 +111,7 @@ var Points = slices.Concat([]Point{
 }, LXC, Storage, Networks, Uplinks, Migrate)
 
 // LXC lists the points of classic LXC's driver. The tests of containerbroker/lxc
-// try these points.
+// try these points, and tests/crash those with the whole agent.
 var LXC = []Point{
 	LXCUnpacking, LXCMaking, LXCSnapshot, LXCSeeded, LXCRenamedNotRecorded, LXCBeforeStart, LXCStartedNotRecorded,
 	LXCStopping, LXCConfigWritten, LXCRenamedAway, LXCSubvolumeLeft,

@@ -50,7 +50,7 @@ func TestEveryPointIsTried(t *testing.T) {
 			tried[c.point] = true
 		}
 	}
-	for _, point := range slices.Concat(initPoints, aptPoints, kvmPoints) {
+	for _, point := range slices.Concat(initPoints, aptPoints, kvmPoints, lxcPoints()) {
 		tried[point] = true
 	}
 	for _, point := range elsewhere {

@@ -29,8 +29,9 @@ var initPoints = []string{
 // of LXD or Incus or a guest of libvirt.
 var groups = regexp.MustCompile(`^(store|init|lxd|kvm|api)-`)
 
-// elsewhere are the others: they are tried where what they belong to is.
-var elsewhere = slices.Concat(failpoint.LXC, failpoint.Storage, failpoint.Networks, failpoint.Uplinks, failpoint.Migrate)
+// elsewhere are the others but those of classic LXC: they are tried where what they
+// belong to is.
+var elsewhere = slices.Concat(failpoint.Storage, failpoint.Networks, failpoint.Uplinks, failpoint.Migrate)
 
 // points lists the crash points that the agent itself names.
 func points(t *testing.T) []string {
