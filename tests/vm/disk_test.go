@@ -30,6 +30,9 @@ const (
 // client and its packages.
 type daemon struct{ kind, client, packages string }
 
+// classic is classic LXC, which has no daemon.
+var classic = daemon{"lxc", "", "lxc,uidmap"}
+
 // runningOn returns a release's daemon.
 func runningOn(r harness.Release) daemon {
 	switch r.Name {
@@ -40,9 +43,6 @@ func runningOn(r harness.Release) daemon {
 	}
 	return daemon{"incus", "incus", "incus-base,incus-client"}
 }
-
-// pool is the folder of the daemon's storage pool.
-func (d daemon) pool() string { return "/var/lib/" + d.kind + "/storage-pools/default" }
 
 // beforeKernel keeps the initial RAM disk small: what a virtio disk with ext4
 // needs.
@@ -100,7 +100,12 @@ func baseDisk(t *testing.T, packages string) base {
 
 func baseDiskOf(t *testing.T, r harness.Release, packages string) base {
 	t.Helper()
-	mirrors, d := r.Mirrors(t), runningOn(r)
+	return baseDiskWith(t, r, runningOn(r), packages)
+}
+
+func baseDiskWith(t *testing.T, r harness.Release, d daemon, packages string) base {
+	t.Helper()
+	mirrors := r.Mirrors(t)
 	if strings.HasPrefix(packages, provided) {
 		packages += "," + d.packages
 	}

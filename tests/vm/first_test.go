@@ -46,13 +46,20 @@ func firstMachine(t *testing.T) (m *machine, web map[string]instance) {
 	t.Helper()
 	b := baseDisk(t, provided)
 	m = newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
+	return m, m.install()
+}
+
+// install boots a machine whose payload is the package, installs this and applies
+// the declaration site.
+func (m *machine) install() (web map[string]instance) {
+	m.Helper()
 	m.boot()
 	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
 	m.write(site, m.siteYAML())
 	m.timed("the first machine ready", "hostler apply -f "+site+" --wait --timeout 9m")
 	web = m.settled([]string{site}, "web")
 	m.outcome("installed by apt; the first %s machine runs, with its network and storage", m.base.daemon.kind)
-	return m, web
+	return web
 }
 
 // restart reboots a machine on which the declaration site is carried out, with

@@ -218,7 +218,7 @@ func (m *machine) tell() {
 		return
 	}
 	for _, script := range []string{
-		"journalctl --no-pager -b -n 200 -u hostlerd -u 'hostler-provisioner@*' -u " + m.base.daemon.kind + "; journalctl --no-pager -k -n 20", "hostler get all; hostler status; " + m.base.daemon.client + " list; df -h /; systemctl --failed --no-legend",
+		"journalctl --no-pager -b -n 200 -u hostlerd -u 'hostler-provisioner@*' -u " + m.base.daemon.kind + "; journalctl --no-pager -k -n 20", "hostler get all; hostler status; " + m.base.daemon.list() + "; df -h /; systemctl --failed --no-legend",
 	} {
 		out, err := m.guest.run(script, time.Minute)
 		m.Logf("%s\n%s%v", script, out, err)

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"hostler/tests/harness"
 )
 
 // mayTake is about how long an apply of two machines takes until all is done,
@@ -72,16 +70,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		}
 		m.survived(running, now)
 		m.marked(now)
-		if volumes := m.containers(); len(volumes) != len(now) {
-			m.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
-		}
-		// Whose files they are can only be told when LXD is at rest.
-		harness.Wait(m, "what was deleted to be out of the way", settleLimit, func() error {
-			if files := strings.Fields(m.sh("ls " + m.base.daemon.pool() + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
-				return fmt.Errorf("cut %d: the pool has files of %v for the instances %v", cut, files, now)
-			}
-			return nil
-		})
+		m.onlyFilesOf(now)
 		if audit := m.sh("dpkg --audit"); audit != "" {
 			m.Errorf("cut %d: %s", cut, audit)
 		}
@@ -91,7 +80,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		m.Logf("cut %d: acknowledged %v, %v there after %.1f s (%.1f s of CPU)", cut, acknowledged, asked, time.Since(start).Seconds(), m.spent().Seconds())
 	}
 	m.inPlace()
-	aside := len(strings.Fields(m.sh("ls " + m.base.daemon.pool() + "/hostler-aside 2>/dev/null; true")))
+	aside := len(strings.Fields(m.sh("ls " + m.base.daemon.aside() + " 2>/dev/null; true")))
 	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back; files of %d deleted containers came back and were set aside", cuts, acknowledgements, slowest.Seconds(), aside)
 }
 
@@ -136,15 +125,6 @@ func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged
 	}
 	m.cut()
 	return acknowledged
-}
-
-// containers lists the containers' volumes in the daemon's pool.
-func (m *machine) containers() (urls []string) {
-	m.Helper()
-	if out := m.sh(m.base.daemon.client + " query /1.0/storage-pools/default/volumes/container"); json.Unmarshal([]byte(out), &urls) != nil {
-		m.Fatalf("LXD answers %q", out)
-	}
-	return urls
 }
 
 // declared reads the machines of churn, with their memory in MiB, from the

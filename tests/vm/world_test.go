@@ -17,7 +17,7 @@ import (
 // settleLimit bounds the wait for everything to be as declared.
 const settleLimit = 8 * time.Minute
 
-// instance is what LXD says of one that bears the stamp of the agent.
+// instance is what the daemon says of one that bears the stamp of the agent.
 type instance struct {
 	UID, Token string
 	Running    bool
@@ -28,9 +28,9 @@ type instance struct {
 // same says whether both are one instance, whatever process runs it.
 func (i instance) same(as instance) bool { return i.UID == as.UID && i.Token == as.Token }
 
-// look asks the agent, LXD and the planner at once, each for itself, since a
+// look asks the agent, the daemon and the planner at once, each for itself, since a
 // command costs much on an emulated processor.
-const look = `hostler get machines -o json && echo && echo ==== && %s query '/1.0/instances?recursion=2' && echo && echo ==== && { hostler plan -q %s; echo "exit $?"; }`
+const look = `hostler get machines -o json && echo && echo ==== && %s && echo && echo ==== && { hostler plan -q %s; echo "exit $?"; }`
 
 // state is the answer of all three.
 type state struct {
@@ -47,7 +47,7 @@ type machineRow struct {
 
 // look returns the present state and the steps that these declarations need.
 func (m *machine) look(files ...string) (s state, err error) {
-	out, err := m.guest.run(fmt.Sprintf(look, m.base.daemon.client, "-f "+strings.Join(files, " -f ")), 2*time.Minute)
+	out, err := m.guest.run(fmt.Sprintf(look, m.base.daemon.instances(), "-f "+strings.Join(files, " -f ")), 2*time.Minute)
 	if err != nil {
 		return s, err
 	}
@@ -70,7 +70,7 @@ func (m *machine) look(files ...string) (s state, err error) {
 	}
 	for _, i := range list {
 		// An instance without a stamp counts too: the disk began with none.
-		s.instances[i.Name] = instance{i.Config["user.hostler.uid"], i.Config["user.hostler.token"], i.Status == "Running", i.State.PID, i.Config["limits.memory"]}
+		s.instances[i.Name] = instance{i.Config["user.hostler.uid"], i.Config["user.hostler.token"], strings.EqualFold(i.Status, "running"), i.State.PID, i.Config["limits.memory"]}
 	}
 	return s, nil
 }
@@ -84,7 +84,7 @@ func (s state) missing(names ...string) error {
 		return fmt.Errorf("the agent has the machines %v, not %v", got, names)
 	}
 	if got := slices.Sorted(maps.Keys(s.instances)); !slices.Equal(got, names) {
-		return fmt.Errorf("LXD has the instances %v, not %v", got, names)
+		return fmt.Errorf("the host has the instances %v, not %v", got, names)
 	}
 	tokens := map[string]string{}
 	for name, i := range s.instances {
