@@ -19,7 +19,7 @@ import (
 // hits counts how often the agent has been at a point.
 func (w world) hits(point failpoint.Point) (n int) {
 	text, _ := os.ReadFile(filepath.Join(w.Dir, "hits"))
-	for _, hit := range strings.Fields(string(text)) {
+	for hit := range strings.FieldsSeq(string(text)) {
 		if hit == string(point) {
 			n++
 		}
