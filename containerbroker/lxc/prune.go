@@ -45,8 +45,13 @@ func (d *Driver) prune() {
 	}
 }
 
-// expire calls prune as long as the event stream lasts.
+// expire calls prune as long as the event stream lasts, or once if no logs are
+// kept.
 func (w *watcher) expire() {
+	if w.d.opts.KeepRemoved == 0 {
+		w.d.prune()
+		return
+	}
 	every := min(pruneEvery, max(w.d.opts.KeepRemoved, time.Second))
 	for w.d.prune(); pause.For(w.ctx, every) == nil; w.d.prune() {
 	}

@@ -81,7 +81,7 @@ func (r *rig) serve() {
 }
 
 func (r *rig) broker(namespace string) *lxc.Driver {
-	return lxc.New(lxc.Options{Path: r.path, Namespace: namespace, IDs: r.ids, Bridge: r.bridge, Images: r.cache})
+	return lxc.New(lxc.Options{Path: r.path, Namespace: namespace, IDs: r.ids, Bridge: r.bridge, Images: r.cache, KeepRemoved: time.Hour})
 }
 
 // tearDown removes all that liblxc and the driver keep.
