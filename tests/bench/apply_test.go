@@ -18,7 +18,8 @@ const (
 // BenchmarkFleet makes and removes the same containers with hostler, with the
 // daemon's own benchmark and with a loop of its client, round by round on one
 // daemon. Their time ends when the daemon has started the last init. So does
-// hostler's, but it is also measured until every machine is ready.
+// hostler's, but it is also measured until every machine is ready. Both work on
+// eight instances at once.
 func BenchmarkFleet(b *testing.B) {
 	b.Run("LXD", func(b *testing.B) {
 		makeFleets(b, lxdtest.LXD, "", targets{benchmark: 1.03, loop: 0.50, ready: 1.15, remove: 0.25})
@@ -32,7 +33,7 @@ func BenchmarkFleet(b *testing.B) {
 type targets struct{ benchmark, loop, ready, remove float64 }
 
 func makeFleets(b *testing.B, daemon lxdtest.Daemon, on string, most targets) {
-	r := newRig(b, daemon, false)
+	r := newRig(b, daemon, false, "concurrency: 8") // as the daemon's benchmark
 	benchmark := daemon.Name + "-benchmark"
 	starts := r.watch("instance-started")
 	var running, ready, remove, parallel, loop, deletion []time.Duration

@@ -22,7 +22,8 @@ type rig struct {
 	dir   string         // where the agent and its peers find the daemon's socket
 }
 
-func newRig(b testing.TB, daemon lxdtest.Daemon, proxied bool) *rig {
+// newRig starts an agent with these lines in its configuration.
+func newRig(b testing.TB, daemon lxdtest.Daemon, proxied bool, config ...string) *rig {
 	b.Helper()
 	harness.RaiseLimits(b)
 	r := &rig{b: b, lxd: lxdtest.StartWith(b, lxdtest.Options{Daemon: daemon, Driver: "btrfs"})}
@@ -39,7 +40,7 @@ func newRig(b testing.TB, daemon lxdtest.Daemon, proxied bool) *rig {
 	r.client("delete", "-f", "first")
 	r.agent = harness.NewAgent(b, b.TempDir())
 	r.agent.Env = append(r.agent.Env, daemon.Variable+"="+r.dir)
-	r.agent.Configure("namespace: bench\n")
+	r.agent.Configure(strings.Join(append([]string{"namespace: bench"}, config...), "\n") + "\n")
 	r.agent.Start()
 	return r
 }
