@@ -105,6 +105,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 	if in.Began.IsZero() {
 		in.Began = l.clock()
 	}
+	in.Began = in.Began.UTC() // without the monotonic clock, as on the disk
 	in.Action, in.UID, in.Owner = printable(in.Action), printable(in.UID), printable(in.Owner)
 	if err := failpoint.Hit(failpoint.StoreBeforeIntent); err != nil {
 		return err
