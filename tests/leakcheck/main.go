@@ -71,11 +71,8 @@ func compare(before Snapshot) {
 			break
 		}
 	}
-	for _, line := range diff {
-		fmt.Println(line)
-	}
 	if len(diff) > 0 {
-		fmt.Printf("%d differences\n", len(diff))
+		fmt.Fprintf(os.Stderr, "%s\n%d differences\n", strings.Join(diff, "\n"), len(diff))
 		os.Exit(1)
 	}
 	for _, line := range upgrades {

@@ -4,8 +4,10 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -28,7 +30,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cannot run the suite: not in the top folder of the clone")
 		os.Exit(2)
 	}
-	s := &suite{start: time.Now(), only: flag.Args()}
+	s := &suite{start: time.Now(), only: flag.Args(), reasons: map[string]error{}}
 	switch {
 	case *long:
 		s.campaigns()
@@ -53,6 +55,7 @@ type suite struct {
 	start   time.Time
 	only    []string // phases; empty is all
 	table   []string
+	reasons map[string]error // of the phases that failed
 }
 
 // phase runs one part, times it and goes on whatever came of it: a person
@@ -69,6 +72,7 @@ func (s *suite) phase(name string, run func() error) {
 	if err != nil {
 		word = "FAILED"
 		fmt.Printf("%s: %v\n", name, err)
+		s.reasons[name] = err
 		if s.results.Count("fail") == failedBefore {
 			s.results.Record("phase "+name, "fail")
 		}
@@ -89,6 +93,9 @@ func (s *suite) close() int {
 	}
 	for _, name := range s.results.Names("fail") {
 		fmt.Println("failed:", name)
+		if reason := s.reasons[strings.TrimPrefix(name, "phase ")]; reason != nil {
+			fmt.Println(" ", reason)
+		}
 	}
 	// Nothing here may be skipped: a skipped test shows nothing.
 	for _, name := range s.results.Names("skip") {
@@ -102,10 +109,15 @@ func (s *suite) close() int {
 	return 0
 }
 
-// command runs a command with its output passed on.
+// command runs a command with its output passed on. Its error has what the
+// command wrote to standard error.
 func command(name string, args ...string) error {
 	fmt.Printf("$ %s %s\n", name, strings.Join(args, " "))
+	var said bytes.Buffer
 	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd.Run()
+	cmd.Stdout, cmd.Stderr = os.Stdout, io.MultiWriter(os.Stderr, &said)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
 }
