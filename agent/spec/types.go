@@ -104,6 +104,9 @@ type LXCConfig struct {
 	PoolSize Size `json:"pool-size"`
 	// MTU is the MTU of NICs that declare none; 0 means the bridge's.
 	MTU int `json:"mtu"`
+	// NetworkMethod is local (the bridge of LXC's package) or provider (bridges
+	// that the administrator makes).
+	NetworkMethod string `json:"network-method"`
 	// KeepRemoved is how long the logs of removed instances are kept.
 	KeepRemoved Duration `json:"keep-removed"`
 }
@@ -113,7 +116,7 @@ func defaultTypes() TypesConfig {
 	return TypesConfig{
 		LXD: containers, Incus: containers,
 		KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
-		LXC: LXCConfig{Path: "/var/lib/lxc", KeepRemoved: Duration(168 * time.Hour)},
+		LXC: LXCConfig{Path: "/var/lib/lxc", NetworkMethod: "local", KeepRemoved: Duration(168 * time.Hour)},
 	}
 }
 
@@ -131,6 +134,7 @@ var typesSchema = map[string]fieldSchema{
 	"LXCConfig.path":           {description: "liblxc's folder of containers."},
 	"LXCConfig.pool-size":      {description: "Size of the pool that hostler makes for root disks; 0: half of the free space, 10 to 500 GiB."},
 	"LXCConfig.mtu":            {description: "Largest packet, in bytes, of NICs that declare none; 0: the bridge's."},
+	"LXCConfig.network-method": {description: "local: machines without declared networks are on lxcbr0; provider: on bridges made outside hostler, and lxcbr0 is not made.", words: []string{"local", "provider"}},
 	"LXCConfig.keep-removed":   {description: "How long the logs of a removed machine are kept, in a hidden folder below path; 0s: not at all. Of more than 20 removed machines, the oldest logs go sooner."},
 }
 
@@ -157,13 +161,14 @@ func (c *configChecker) types(t TypesConfig) {
 	if t.LXC.MTU != 0 {
 		c.between("types.lxc.mtu", t.LXC.MTU, minMTU, maxMTU)
 	}
+	c.word("types.lxc.network-method", t.LXC.NetworkMethod, "local", "provider")
 	c.span("types.lxc.keep-removed", t.LXC.KeepRemoved, 0, maxKeepRemoved)
 }
 
 // UseProvidedNetworks reports whether machines without declared networks use
 // bridges that the host's administrator provides.
 func (t TypesConfig) UseProvidedNetworks() bool {
-	return t.LXD.NetworkMethod == "provider" || t.Incus.NetworkMethod == "provider"
+	return slices.Contains([]string{t.LXD.NetworkMethod, t.Incus.NetworkMethod, t.LXC.NetworkMethod}, "provider")
 }
 
 // ContainerTypes returns the table of all types. The caller must not change it.

@@ -42,9 +42,9 @@ type Options struct {
 	Namespace string
 	// IDs are the ids of unprivileged guests.
 	IDs IDs
-	// Bridge is the bridge of machines without declared interfaces; default
-	// lxcbr0. MTU is the MTU of interfaces that declare none; 0 means the
-	// bridge's.
+	// Bridge is the bridge of machines without declared interfaces; "" means that
+	// they have no interface. MTU is the MTU of interfaces that declare none; 0
+	// means the bridge's.
 	Bridge string
 	MTU    int
 	// Images turns references into files. If it is nil, no image can be
@@ -109,7 +109,6 @@ var (
 // New returns a driver. It does not access the host.
 func New(opts Options) *Driver {
 	opts.Path = cmp.Or(opts.Path, "/var/lib/lxc")
-	opts.Bridge = cmp.Or(opts.Bridge, "lxcbr0")
 	opts.Proc = cmp.Or(opts.Proc, "/proc")
 	opts.Cgroup = cmp.Or(opts.Cgroup, "/sys/fs/cgroup")
 	opts.Sys = cmp.Or(opts.Sys, "/sys")

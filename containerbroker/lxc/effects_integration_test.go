@@ -146,37 +146,6 @@ func TestLiveChanges(t *testing.T) {
 	}
 }
 
-// Interfaces come, change and go while a guest runs.
-func TestLiveInterfaces(t *testing.T) {
-	w := newWorld(t)
-	m := w.machine(t, "nics")
-	pid := w.start(t, m)
-	other := brokertest.Bridge(t)
-	m.NICs = []containerbroker.NIC{
-		{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:77:01"},
-		{Name: "lan", Bridge: other, MAC: "00:16:3e:00:77:02", MTU: 1300, Addresses: []string{"198.18.0.9/16"}, Static: true},
-	}
-	w.apply(t, m)
-	w.says(t, m.Name, "cat /sys/class/net/eth0/address /sys/class/net/lan/address /sys/class/net/lan/mtu", "00:16:3e:00:77:01\n00:16:3e:00:77:02\n1300")
-	if master := host(t, "readlink", "/sys/class/net/hn00163e007702/master"); filepath.Base(master) != other {
-		t.Errorf("its host's end is on %s", master)
-	}
-	if port := find(t, w.d, m.Name).Ports["lan"]; port.Device != "hn00163e007702" || port.Bridge != other {
-		t.Errorf("its port is %+v", port)
-	}
-	m.NICs[1].Bridge = w.bridge
-	w.apply(t, m)
-	if master := host(t, "readlink", "/sys/class/net/hn00163e007702/master"); filepath.Base(master) != w.bridge {
-		t.Errorf("after a move its host's end is on %s", master)
-	}
-	m.NICs = m.NICs[:1]
-	w.apply(t, m)
-	w.says(t, m.Name, "ls /sys/class/net", "eth0\nlo")
-	if find(t, w.d, m.Name).PID != pid {
-		t.Error("it was restarted")
-	}
-}
-
 // A guest that becomes privileged, and unprivileged again, keeps its files,
 // their owners, rights and capabilities.
 func TestPrivilegedAndBack(t *testing.T) {

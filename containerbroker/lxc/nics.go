@@ -32,8 +32,12 @@ func (d *Driver) putNIC(c *config, n *note, m containerbroker.Machine, nic conta
 	putInterface(c, d.filled(m, nic))
 }
 
-// putDefault gives an instance the interface of a machine that declares none.
+// putDefault gives an instance the interface of a machine that declares none,
+// if such machines have one.
 func (d *Driver) putDefault(c *config, n *note, uid string) {
+	if d.opts.Bridge == "" {
+		return
+	}
 	n.Default = defaultNIC
 	putInterface(c, containerbroker.NIC{Name: defaultNIC, Bridge: d.opts.Bridge, MAC: macOf(uid, defaultNIC), MTU: d.opts.MTU})
 }

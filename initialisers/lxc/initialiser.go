@@ -37,6 +37,9 @@ type Options struct {
 	// PoolSize is the size in bytes of a new pool; 0 means half of the free
 	// space, within bounds.
 	PoolSize int64
+	// NoBridge says that machines use only bridges made outside hostler. Then the
+	// package makes no bridge.
+	NoBridge bool
 	// Notice shows a text in the host's status under a key. An empty text
 	// removes the notice. The function may be nil.
 	Notice func(key, text string)
@@ -85,7 +88,7 @@ func (i *Initialiser) Satisfied(context.Context) (bool, string) {
 	if _, _, err := i.opts.IDs(); err != nil {
 		lacks = append(lacks, "root gets a range of ids for guests")
 	}
-	if !i.hasBridge() {
+	if !i.opts.NoBridge && !i.hasBridge() {
 		lacks = append(lacks, "LXC gets the bridge "+Bridge)
 	}
 	if !i.profileLoaded() {

@@ -92,6 +92,42 @@ func TestNetworkIsConfiguredOnlyWhereNobodyDid(t *testing.T) {
 	}
 }
 
+// With NoBridge, the package is told to make no bridge, and none is missed. With
+// the setting gone, the file gets a subnet.
+func TestNoBridge(t *testing.T) {
+	const off = networkMark + "\nUSE_LXC_BRIDGE=\"false\"\n"
+	for name, c := range map[string]struct{ text, instance, want string }{
+		"absent":           {"", ".hidden", off},
+		"hostler's":        {networkText("10.0.3.1/24"), ".hidden", off},
+		"with an instance": {networkText("10.0.3.1/24"), "db", networkText("10.0.3.1/24")},
+		"a person's":       {"LXC_ADDR=\"10.9.9.1\"\n", ".hidden", "LXC_ADDR=\"10.9.9.1\"\n"},
+	} {
+		i, root := on(t, map[string]string{networkFile: c.text, "/proc/net/route": "Iface\tDestination\n", "/var/lib/lxc/" + c.instance + "/config": ""})
+		i.opts.NoBridge = true
+		if err := i.writeNetwork(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if data, _ := os.ReadFile(filepath.Join(root, networkFile)); string(data) != c.want {
+			t.Errorf("%s: the file is %q", name, data)
+		}
+		if err := i.startNetwork(t.Context(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, why := i.Satisfied(t.Context()); strings.Contains(why, Bridge) {
+			t.Errorf("%s: lacks %s", name, why)
+		}
+		if i.opts.NoBridge = false; c.want != off {
+			continue
+		}
+		if err := i.writeNetwork(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if data, _ := os.ReadFile(filepath.Join(root, networkFile)); !subnetOf(string(data)).IsValid() {
+			t.Errorf("%s: afterwards the file is %q", name, data)
+		}
+	}
+}
+
 // hostler's own configuration keeps its subnet unless the host uses it. Then it
 // moves only if no instance has an address there.
 func TestSubnetIsKept(t *testing.T) {

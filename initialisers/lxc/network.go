@@ -40,9 +40,10 @@ func (i *Initialiser) hasBridge() bool {
 }
 
 // writeNetwork configures the bridge before the package makes it: in a subnet
-// that the host does not use, with leases that never end. It changes nothing if
-// the bridge exists or an administrator configured it. hostler's own
-// configuration keeps its subnet as long as the host does not use it otherwise.
+// that the host does not use, with leases that never end. With NoBridge it has
+// the package make none. It changes nothing if the bridge exists or an
+// administrator configured it. hostler's own configuration keeps its subnet as
+// long as the host does not use it otherwise.
 func (i *Initialiser) writeNetwork() error {
 	path := i.opts.Paths.Host(networkFile)
 	data, err := os.ReadFile(path)
@@ -54,13 +55,18 @@ func (i *Initialiser) writeNetwork() error {
 	if i.hasBridge() || !ours && !pristine(text) {
 		return nil
 	}
+	if i.opts.NoBridge {
+		if i.hasInstances() { // which may be on the bridge
+			return nil
+		}
+		return i.writeNetworkFile(networkMark + "\nUSE_LXC_BRIDGE=\"false\"\n")
+	}
 	host, err := initialisers.ReadHostNetwork(i.opts.Paths)
 	if err != nil {
 		return fmt.Errorf("cannot configure LXC's bridge: %w", err)
 	}
-	if ours {
-		kept := subnetOf(text)
-		if kept.IsValid() && initialisers.Unused(host.Used, kept) {
+	if kept := subnetOf(text); ours && kept.IsValid() {
+		if initialisers.Unused(host.Used, kept) {
 			return nil
 		}
 		if i.hasInstances() {
@@ -71,10 +77,16 @@ func (i *Initialiser) writeNetwork() error {
 	if !found {
 		return fault.New(fault.NeedsOperator, "cannot find a free IPv4 subnet for LXC's bridge: every private /24 overlaps an address or a route of this host; configure the bridge in %s", networkFile)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("cannot configure LXC's bridge: %w", err)
+	return i.writeNetworkFile(networkText(subnet))
+}
+
+func (i *Initialiser) writeNetworkFile(text string) error {
+	path := i.opts.Paths.Host(networkFile)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = atomicfile.Write(path, []byte(text), 0o644)
 	}
-	if err := atomicfile.Write(path, []byte(networkText(subnet)), 0o644); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot configure LXC's bridge: %w", err)
 	}
 	return nil
@@ -126,9 +138,9 @@ func (i *Initialiser) underSystemd() bool {
 	return err == nil
 }
 
-// startNetwork makes the bridge if it is missing.
+// startNetwork makes the bridge if it is wanted and missing.
 func (i *Initialiser) startNetwork(ctx context.Context, progress func(string)) error {
-	if i.hasBridge() {
+	if i.opts.NoBridge || i.hasBridge() {
 		return nil
 	}
 	text, err := os.ReadFile(i.opts.Paths.Host(networkFile))
