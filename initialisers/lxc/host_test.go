@@ -63,6 +63,37 @@ func TestFailedMountKeepsPool(t *testing.T) {
 	}
 }
 
+// A pool that was made and is gone is not made anew: the machines are in it.
+func TestPoolThatIsGoneIsNotReplaced(t *testing.T) {
+	i, _ := on(t, map[string]string{"/proc/filesystems": "nodev\ttmpfs\n"})
+	i.opts.Runner, i.opts.PoolSize = &commands{fail: "mount"}, (1 << 30)
+	for range 2 {
+		if err := i.makePool(t.Context(), func(string) {}); err != nil || i.poolLacks() != "" {
+			t.Fatalf("%v, lacks %q", err, i.poolLacks())
+		}
+	}
+	folder := filepath.Dir(i.own())
+	if err := os.Rename(folder, folder+".unmounted"); err != nil {
+		t.Fatal(err)
+	}
+	err := i.makePool(t.Context(), func(string) {})
+	if !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), i.opts.Paths.PoolMark()) || i.hasPool() {
+		t.Errorf("a pool is there: %v, error %v", i.hasPool(), err)
+	}
+	if err := os.Rename(folder+".unmounted", folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.makePool(t.Context(), func(string) {}); err != nil || i.poolLacks() != "" {
+		t.Errorf("mounted again: %v, lacks %q", err, i.poolLacks())
+	}
+	if err := errors.Join(os.Remove(i.opts.Paths.PoolMark()), os.RemoveAll(folder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.makePool(t.Context(), func(string) {}); err != nil || !i.hasPool() {
+		t.Errorf("after the operator's decision: %v", err)
+	}
+}
+
 // Steps that did not come to pass for a mounted pool are repeated; after the last
 // of them, the pool lacks nothing.
 func TestInterruptedPoolIsCompleted(t *testing.T) {

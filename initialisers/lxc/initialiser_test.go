@@ -37,8 +37,11 @@ func on(t *testing.T, files map[string]string) (*Initialiser, string) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(root, "state"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	i := New(Options{
-		Packages: noPackages{}, Sysctl: noPackages{}, Paths: paths.New(root, "", "", ""), Path: "/var/lib/lxc", Namespace: "hostler",
+		Packages: noPackages{}, Sysctl: noPackages{}, Paths: paths.New(root, "", filepath.Join(root, "state"), ""), Path: "/var/lib/lxc", Namespace: "hostler",
 		IDs: func() (uint32, uint32, error) { return 100000, 100000, nil }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return i, root

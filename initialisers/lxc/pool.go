@@ -51,6 +51,8 @@ func (i *Initialiser) poolLacks() string {
 		return "the pool of root filesystems is mounted"
 	case i.hasPoolFile() && !i.poolComplete():
 		return "the pool of root filesystems gets its quota and its mount at boot"
+	case readMark(i.opts.Paths.PoolMark()) != i.own():
+		return "the pool of root filesystems is recorded"
 	}
 	return ""
 }
@@ -90,20 +92,32 @@ func (i *Initialiser) makePool(ctx context.Context, progress func(string)) error
 	if i.poolLacks() == "" {
 		return nil
 	}
+	made := !i.hasPool() && !i.hasPoolFile()
+	if mark := i.opts.Paths.PoolMark(); made && readMark(mark) == i.own() {
+		return fault.New(fault.NeedsOperator, "cannot prepare LXC's pool of root filesystems: the one of %s, with the machines, is gone: mount the filesystem that holds it, or remove %s to start with an empty one", i.own(), mark)
+	}
 	progress("preparing LXC's pool of root filesystems")
 	err := os.MkdirAll(i.own(), 0o711)
-	made := err == nil && !i.hasPool() && !i.hasPoolFile()
-	if made {
+	if err == nil && made {
 		err = i.makePoolFile(ctx)
 	}
 	if err == nil {
 		err = i.mountPool(ctx, made)
+	}
+	if err == nil {
+		err = atomicfile.Write(i.opts.Paths.PoolMark(), []byte(i.own()+"\n"), 0o600)
 	}
 	if err != nil {
 		return fault.Explain(err, "cannot prepare LXC's pool of root filesystems")
 	}
 	i.opts.Notice(RootDiskNotice, i.limitNotice())
 	return nil
+}
+
+// readMark returns the path in a PoolMark, or "".
+func readMark(path string) string {
+	text, _ := os.ReadFile(path)
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 // makePoolFile makes the pool's file. The file gets its name when its filesystem

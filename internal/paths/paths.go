@@ -111,6 +111,10 @@ func (p Paths) WatchdogLog() string { return filepath.Join(p.Guard(), "watchdog.
 // the administrator decides whether to stop or remove the network.
 func (p Paths) NetworkMark() string { return filepath.Join(p.StateDir, "kvm-network") }
 
+// PoolMark holds the path of the pool that hostler made for LXC. A pool that is
+// not there anymore is on a filesystem that is not mounted, or was removed.
+func (p Paths) PoolMark() string { return filepath.Join(p.StateDir, "lxc-pool") }
+
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 
