@@ -55,6 +55,7 @@ type classic struct {
 func newClassic(t *testing.T) *classic {
 	t.Helper()
 	harness.RaiseLimits(t)
+	harness.KeepHostLock(t)
 	const namespace = "crashlxc"
 	c := &classic{world: newWorld(t, nil, namespace)}
 	c.write("etc/hostler.yaml", "namespace: "+namespace+"\nretry-delay: 500ms\ntransient-retry-interval: 5s\ntypes: {lxc: {path: "+c.path("lxc")+"}}\n")

@@ -64,7 +64,7 @@ func NewAgent(t testing.TB, lxdDir string) *Agent {
 	t.Helper()
 	// What agents set up is the host's, whatever their folders are.
 	RaiseLimits(t)
-	keepHostLock(t)
+	KeepHostLock(t)
 	dir, err := os.MkdirTemp("", "hostler-agent") //nolint:usetesting // a unix socket's path holds 107 bytes, t.TempDir is longer
 	if err != nil {
 		t.Fatal(err)

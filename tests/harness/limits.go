@@ -45,9 +45,9 @@ func raise(t testing.TB, path string, want int) (restore func(testing.TB)) {
 	}
 }
 
-// keepHostLock removes the lock files that the test's agents leave: all agents
+// KeepHostLock removes the lock files that the test's agents leave: all agents
 // of a host share their folder, no matter which other folders they use.
-func keepHostLock(t testing.TB) {
+func KeepHostLock(t testing.TB) {
 	t.Helper()
 	const dir = "/run/hostler"
 	hosttest.Share(t, dir, func() func(testing.TB) {
