@@ -272,14 +272,19 @@ func lxcAt(p paths.Paths, c spec.Config, log *slog.Logger) (lxc.Options, error) 
 	if err != nil {
 		return lxc.Options{}, fault.New(fault.NotReady, "LXC is not set up on this host yet: %w", err)
 	}
-	bridge := lxcinit.Bridge
-	if c.Types.LXC.NetworkMethod == "provider" {
-		bridge = ""
-	}
 	return lxc.Options{
-		Path: p.Host(c.Types.LXC.Path), Namespace: c.Namespace, Bridge: bridge, MTU: c.Types.LXC.MTU, KeepRemoved: c.Types.LXC.KeepRemoved.Std(),
+		Path: p.Host(c.Types.LXC.Path), Namespace: c.Namespace, Bridge: lxcBridge(c.Types), MTU: c.Types.LXC.MTU, KeepRemoved: c.Types.LXC.KeepRemoved.Std(),
 		IDs: ids, Logger: log,
 	}, nil
+}
+
+// lxcBridge returns the bridge of LXC's machines without declared networks, or ""
+// if they have none.
+func lxcBridge(c spec.TypesConfig) string {
+	if c.LXC.NetworkMethod == "provider" {
+		return ""
+	}
+	return lxcinit.Bridge
 }
 
 // lxcIDs returns the ids of LXC's unprivileged guests.
@@ -295,7 +300,7 @@ func newLXCInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	log := h.logger.With("initialiser", "lxc")
 	return lxcinit.New(lxcinit.Options{
 		Runner: run.Host{}, Full: h.runner(units.Guests), Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
-		Path: c.Types.LXC.Path, Namespace: c.Namespace, PoolSize: int64(c.Types.LXC.PoolSize), NoBridge: c.Types.LXC.NetworkMethod == "provider", Notice: h.notice, Logger: log,
+		Path: c.Types.LXC.Path, Namespace: c.Namespace, PoolSize: int64(c.Types.LXC.PoolSize), NoBridge: lxcBridge(c.Types) == "", Notice: h.notice, Logger: log,
 		IDs: func() (user, group uint32, err error) {
 			ids, err := lxcIDs(h.paths)
 			return ids.FirstUser, ids.FirstGroup, err

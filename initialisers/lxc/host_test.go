@@ -76,6 +76,9 @@ func TestPoolThatIsGoneIsNotReplaced(t *testing.T) {
 	if err := os.Rename(folder, folder+".unmounted"); err != nil {
 		t.Fatal(err)
 	}
+	if ok, why := i.Supported(t.Context()); ok || !strings.Contains(why, i.opts.Paths.PoolMark()) {
+		t.Errorf("supported %v: %s", ok, why)
+	}
 	err := i.makePool(t.Context(), func(string) {})
 	if !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), i.opts.Paths.PoolMark()) || i.hasPool() {
 		t.Errorf("a pool is there: %v, error %v", i.hasPool(), err)

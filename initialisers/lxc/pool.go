@@ -92,13 +92,13 @@ func (i *Initialiser) makePool(ctx context.Context, progress func(string)) error
 	if i.poolLacks() == "" {
 		return nil
 	}
-	made := !i.hasPool() && !i.hasPoolFile()
-	if mark := i.opts.Paths.PoolMark(); made && readMark(mark) == i.own() {
-		return fault.New(fault.NeedsOperator, "cannot prepare LXC's pool of root filesystems: the one of %s, with the machines, is gone: mount the filesystem that holds it, or remove %s to start with an empty one", i.own(), mark)
+	if gone := i.poolGone(); gone != "" {
+		return fault.New(fault.NeedsOperator, "%s", gone)
 	}
 	progress("preparing LXC's pool of root filesystems")
 	err := os.MkdirAll(i.own(), 0o711)
-	if err == nil && made {
+	made := err == nil && !i.hasPool() && !i.hasPoolFile()
+	if made {
 		err = i.makePoolFile(ctx)
 	}
 	if err == nil {
@@ -112,6 +112,16 @@ func (i *Initialiser) makePool(ctx context.Context, progress func(string)) error
 	}
 	i.opts.Notice(RootDiskNotice, i.limitNotice())
 	return nil
+}
+
+// poolGone returns the problem of a pool that was made and is not there, or "". A
+// new one in its place would have the machines made a second time.
+func (i *Initialiser) poolGone() string {
+	mark := i.opts.Paths.PoolMark()
+	if i.hasPool() || i.hasPoolFile() || readMark(mark) != i.own() {
+		return ""
+	}
+	return fmt.Sprintf("LXC's pool with the machines' root filesystems is gone from %s: mount the filesystem that holds it, or remove %s to start with an empty pool", i.own(), mark)
 }
 
 // readMark returns the path in a PoolMark, or "".

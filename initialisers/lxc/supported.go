@@ -55,6 +55,9 @@ func (i *Initialiser) problems() (all []string) {
 			all = append(all, "this host is itself a container without the ids of guests: give it a larger range of ids outside, or correct root's rows in /etc/subuid and /etc/subgid")
 		}
 	}
+	if gone := i.poolGone(); gone != "" {
+		all = append(all, gone)
+	}
 	dir := paths.Existing(i.opts.Paths.Host(i.opts.Path))
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < spaceLeast && !i.hasPool() {

@@ -71,8 +71,11 @@ func compare(before Snapshot) {
 			break
 		}
 	}
+	for _, line := range diff {
+		fmt.Println(line)
+	}
 	if len(diff) > 0 {
-		fmt.Fprintf(os.Stderr, "%s\n%d differences\n", strings.Join(diff, "\n"), len(diff))
+		fmt.Printf("%d differences\n", len(diff))
 		os.Exit(1)
 	}
 	for _, line := range upgrades {

@@ -4,10 +4,8 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -94,7 +92,7 @@ func (s *suite) close() int {
 	for _, name := range s.results.Names("fail") {
 		fmt.Println("failed:", name)
 		if reason := s.reasons[strings.TrimPrefix(name, "phase ")]; reason != nil {
-			fmt.Println(" ", reason)
+			fmt.Println(reason)
 		}
 	}
 	// Nothing here may be skipped: a skipped test shows nothing.
@@ -109,15 +107,10 @@ func (s *suite) close() int {
 	return 0
 }
 
-// command runs a command with its output passed on. Its error has what the
-// command wrote to standard error.
+// command runs a command with its output passed on.
 func command(name string, args ...string) error {
 	fmt.Printf("$ %s %s\n", name, strings.Join(args, " "))
-	var said bytes.Buffer
 	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, io.MultiWriter(os.Stderr, &said)
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
-	}
-	return nil
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
 }

@@ -58,7 +58,14 @@ func (s *suite) all() {
 	s.phase("black box", func() error {
 		return s.goTest(outside, "-tags", "integration", "-count=1", "-p", "1", "-timeout", blackBoxLimit)
 	})
-	s.phase("leak check", func() error { return command(auditor, "compare", before) })
+	s.phase("leak check", func() error {
+		found, err := exec.Command(auditor, "compare", before).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, found)
+		}
+		fmt.Printf("%s", found)
+		return nil
+	})
 }
 
 // machinePackage tests on a Debian VM. It touches nothing of the host but files
