@@ -4,11 +4,13 @@ package bench
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/hosttest"
 	"hostler/storage/blockdevice"
+	"hostler/tests/harness"
 )
 
 // An apply costs the daemon a bounded number of requests and the disk a bounded number
@@ -33,10 +36,12 @@ func countApply(t *testing.T, daemon lxdtest.Daemon) {
 	r.quiet()
 	r.proxy.Forget()
 	syncs, cpu := r.syncs(), r.cpu()
-	full, early := 0, false
+	full, needless, early := 0, 0, false
 	r.proxy.Watch(func(method, path string) {
 		if strings.Contains(path, "recursion=2") {
-			full++
+			if full++; !r.lacksAddress() {
+				needless++
+			}
 		}
 		early = early || method != http.MethodGet && full > 0
 	})
@@ -54,10 +59,10 @@ func countApply(t *testing.T, daemon lxdtest.Daemon) {
 	}
 	r.quiet()
 	r.proxy.Watch(nil)
-	// The addresses are read once, after the last start: the request enters
-	// every container.
-	if full > 1 || early {
-		t.Errorf("%d requests with recursion=2, before the last start: %t", full, early)
+	// The addresses are read after the last start, and again only for a machine
+	// whose DHCP client was slower: the request enters every container.
+	if needless > 0 || early {
+		t.Errorf("%d requests with recursion=2, %d of them while no machine lacked an address, before the last start: %t", full, needless, early)
 	}
 	r.proxy.Forget()
 	r.apply(1 + fleet)
@@ -73,6 +78,20 @@ func countApply(t *testing.T, daemon lxdtest.Daemon) {
 	if n, most := r.proxy.Count("", "/")-r.proxy.Count("", "/1.0/events"), 3*(1+fleet)+fleet; n > most {
 		t.Errorf("%d requests for a delete, more than %d", n, most)
 	}
+}
+
+// lacksAddress reports whether a machine has no address in its status. Any
+// goroutine may call it.
+func (r *rig) lacksAddress() bool {
+	output, err := r.agent.Try("get", "machines", "-o", "json")
+	var rows []harness.Row
+	if err == nil {
+		err = json.Unmarshal([]byte(output), &rows)
+	}
+	if err != nil {
+		r.b.Error(err)
+	}
+	return slices.ContainsFunc(rows, func(row harness.Row) bool { return len(row.Addresses) == 0 })
 }
 
 // idleCounts leaves the agent alone. Events of block devices wake the agent too,
