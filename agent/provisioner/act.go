@@ -127,7 +127,7 @@ func (o *operation) run(ctx context.Context) {
 	switch {
 	case len(w.busy) == 0:
 		w.Signal()
-	case err == nil && (o.gone || isReady(o.d.Status) && o.d.Status.RestartedFor == nil):
+	case err == nil && (o.gone || isReady(&o.d.Status) && o.d.Status.RestartedFor == nil):
 		w.SignalWithin(gatherSettled)
 	default:
 		w.SignalWithin(gather)

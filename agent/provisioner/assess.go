@@ -26,7 +26,7 @@ const (
 // derives the status from the record, the instance (nil if there is none) and
 // the planned steps. It is a pure function and uses now only to date changed
 // conditions.
-func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
+func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
 	s := d.Status
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
@@ -52,7 +52,7 @@ func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	switch {
 	case d.NotAutostarted:
 		setReady(&s, false, spec.ReasonNotAutostarted, "the host was restarted, and autostart is false", now)
-	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(s):
+	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(&s):
 		setReady(&s, false, "Stopped", "the instance does not run", now)
 	}
 	assessUpToDate(&s, steps, now)
@@ -100,14 +100,14 @@ func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 
 // over reports whether a pending retry has nothing left to do, because the step
 // succeeded and only its result was not recorded.
-func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) bool {
+func over(s spec.MachineStatus, d *Desired, inst *containerbroker.Instance, steps []Step) bool {
 	if s.Attempts.NextRetry == nil || inst == nil ||
 		slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" }) {
 		return false
 	}
 	switch inst.Status {
 	case containerbroker.StatusRunning:
-		return d.wantsRunning() && isReady(s)
+		return d.wantsRunning() && isReady(&s)
 	case containerbroker.StatusStopped:
 		return !d.wantsRunning()
 	}
@@ -122,7 +122,7 @@ func conflictGone(s spec.MachineStatus) bool {
 }
 
 // assessInstance sets State and Message for a machine without a failure.
-func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) {
+func assessInstance(s *spec.MachineStatus, d *Desired, inst *containerbroker.Instance, steps []Step) {
 	s.Message = ""
 	switch {
 	case inst == nil:
@@ -139,7 +139,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 		}
 	case inst.Status == containerbroker.StatusFrozen:
 		s.State, s.Message = spec.MachineStopped, cmp.Or(inst.Standstill, "frozen outside hostler")
-	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):
+	case inst.Status == containerbroker.StatusRunning && (isReady(s) || !d.wantsRunning()):
 		s.State = spec.MachineRunning
 	case inst.Status == containerbroker.StatusRunning:
 		s.State, s.Message = spec.MachineProvisioning, "booting"
@@ -216,7 +216,7 @@ func dyingMessage(steps []Step) string {
 // blind returns the status of a machine while the hypervisor does not answer.
 // The state is unknown. The recorded instance stays, because nothing shows that
 // it is gone.
-func blind(d Desired, cause error) spec.MachineStatus {
+func blind(d *Desired, cause error) spec.MachineStatus {
 	s := d.Status
 	if d.Life != state.Alive || s.Instance == nil && s.State == spec.MachineError {
 		return s

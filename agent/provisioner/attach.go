@@ -79,13 +79,13 @@ func (s surroundings) attach(d *Desired) {
 		})
 		d.Machine.ExpectAddress = true
 	}
-	disks, waiting := s.disks(*d)
+	disks, waiting := s.disks(d)
 	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
 }
 
 // disks returns the disks for the declared storage that is offered to the
 // machine. waiting lists the declared storage that is not offered yet.
-func (s surroundings) disks(d Desired) (disks []containerbroker.Disk, waiting []string) {
+func (s surroundings) disks(d *Desired) (disks []containerbroker.Disk, waiting []string) {
 	for _, a := range d.Record.Machine.Storage {
 		disk, status := diskOf(a), s.storage[a.Object()]
 		if a.Volume != "" {

@@ -85,7 +85,7 @@ func TestMachinesWaitForTheirNetworksAndDisks(t *testing.T) {
 			if steps := Plan(desired, Observed{Complete: true}, policy); len(steps) != 0 {
 				t.Errorf("%s %s: planned %v", missing, how, summary(steps, t0))
 			}
-			if s := assess(d, nil, nil, t0); s.Message != "waiting for "+missing {
+			if s := assess(&d, nil, nil, t0); s.Message != "waiting for "+missing {
 				t.Errorf("message %q", s.Message)
 			}
 			provisioned(&desired[0])

@@ -5,7 +5,7 @@ import "hostler/containerbroker"
 // differences sorts the differences between an instance and its declaration by
 // their impact. A change that needs a restart counts as live if the instance is
 // stopped or is about to be stopped.
-func (p *planner) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
+func (p *planner) differences(d *Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
 	for _, c := range separating(d, inst, p.policy.Diff) {
 		switch {
 		case c.Impact == containerbroker.ImpactRecreate:
@@ -21,7 +21,7 @@ func (p *planner) differences(d Desired, inst *containerbroker.Instance) (live, 
 
 // separating returns the differences between the instance and its declaration.
 // While the machine waits for an attachment, it returns takenAway() instead.
-func separating(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
+func separating(d *Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
 	if len(d.Waiting) > 0 {
 		return takenAway(d, *inst, diff)
 	}
@@ -38,7 +38,7 @@ func separating(d Desired, inst *containerbroker.Instance, diff func(containerbr
 // recreateLeft reports whether the instance still needs a recreate to match its
 // declaration. It returns true if this is unknown, e.g. while storage is
 // missing.
-func recreateLeft(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
+func recreateLeft(d *Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
 	return inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 ||
 		containerbroker.Worst(separating(d, inst, diff)) == containerbroker.ImpactRecreate
 }

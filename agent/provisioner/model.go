@@ -229,7 +229,7 @@ func (d *Desired) change(a Action, inst *containerbroker.Instance, changes []con
 
 // removes reports whether the step removes something. A pass carries out such
 // steps before all creates.
-func (s Step) removes() bool { return actions[s.Action].removes }
+func (s *Step) removes() bool { return actions[s.Action].removes }
 
 // Destroys reports whether the step deletes an instance.
 func (s *Step) Destroys() bool {

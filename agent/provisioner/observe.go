@@ -84,7 +84,7 @@ func (w *Worker) goBlind(ctx context.Context, desired []Desired, busy map[string
 	var writes reconcile.Batch
 	for _, d := range desired {
 		if !busy[d.Name] {
-			writes.Status(d.id(), d.UID, d.Status, blind(d, cause))
+			writes.Status(d.id(), d.UID, d.Status, blind(&d, cause))
 		}
 	}
 	if err := w.Write(ctx, writes); err != nil {
@@ -121,22 +121,22 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			continue
 		}
 		inst := instances[d.UID]
-		status := assess(*d, inst, byUID[d.UID], now)
+		status := assess(d, inst, byUID[d.UID], now)
 		if d.migrates() { // the instance keeps the storage and NICs that it uses
 			writes.Status(d.id(), d.UID, d.Status, status)
 			d.Status = status
 			continue
 		}
-		status.RestartedFor = pendingRestart(*d, inst, status.RestartedFor, w.Differ.Diff)
-		status.FailedStep = remainingFailure(*d, inst, status.FailedStep, w.Differ.Diff)
-		status.Uses, status.UsesNICs = uses(*d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
+		status.RestartedFor = pendingRestart(d, inst, status.RestartedFor, w.Differ.Diff)
+		status.FailedStep = remainingFailure(d, inst, status.FailedStep, w.Differ.Diff)
+		status.Uses, status.UsesNICs = uses(d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
 		if slices.ContainsFunc(slices.Concat(status.Uses, status.UsesNICs), func(object string) bool { return !d.Status.InUse(object) }) {
 			taking[d.UID] = *d
 		}
-		if status.ConsentUsed < d.Generation && !recreateLeft(*d, inst, w.Differ.Diff) {
+		if status.ConsentUsed < d.Generation && !recreateLeft(d, inst, w.Differ.Diff) {
 			status.ConsentUsed = d.Generation
 		}
-		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
+		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(&status) {
 			status.Addresses = slices.Clone(inst.Addresses[:min(len(inst.Addresses), containerbroker.MaxAddresses)])
 		}
 		if inst != nil && inst.Status == containerbroker.StatusRunning {

@@ -38,18 +38,22 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 		return nil
 	}
 	p := newPlanner(desired, observed, policy)
-	var removals, others []Step
-	add := func(planned []Step) {
-		for _, s := range planned {
-			if s.removes() {
-				removals = append(removals, s)
-			} else {
-				others = append(others, s)
+	var planned [][]Step // those of a machine together
+	total, removing := 0, 0
+	add := func(steps []Step) {
+		if len(steps) == 0 {
+			return
+		}
+		planned = append(planned, steps)
+		for i := range steps {
+			total++
+			if steps[i].removes() {
+				removing++
 			}
 		}
 	}
-	for _, d := range desired {
-		switch {
+	for i := range desired {
+		switch d := &desired[i]; {
 		case policy.Busy[d.Name] || d.migrates():
 		case d.Life == state.Alive:
 			add(p.alive(d))
@@ -57,15 +61,23 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 			add(p.dying(d))
 		}
 	}
-	add(p.unknown())
-	for _, steps := range [][]Step{removals, others} {
-		// Steps are large, so a sort costs more than the plan of many machines. The
-		// records are sorted by name already.
-		if byMachine := func(a, b Step) int { return strings.Compare(a.Machine, b.Machine) }; !slices.IsSortedFunc(steps, byMachine) {
-			slices.SortStableFunc(steps, byMachine)
+	for _, s := range p.unknown() {
+		add([]Step{s})
+	}
+	slices.SortStableFunc(planned, func(a, b []Step) int { return strings.Compare(a[0].Machine, b[0].Machine) })
+	// Steps are large, so each is copied once.
+	ordered := make([]Step, total)
+	removals, others := ordered[:0:removing], ordered[removing:removing]
+	for _, steps := range planned {
+		for i := range steps {
+			if steps[i].removes() {
+				removals = append(removals, steps[i])
+			} else {
+				others = append(others, steps[i])
+			}
 		}
 	}
-	return reconcile.Withhold(policy.Withheld, append(removals, others...))
+	return reconcile.Withhold(policy.Withheld, ordered)
 }
 
 // planner indexes one observation.
@@ -100,7 +112,7 @@ func newPlanner(desired []Desired, observed Observed, policy Policy) *planner {
 }
 
 // alive plans for a machine that is declared.
-func (p *planner) alive(d Desired) []Step {
+func (p *planner) alive(d *Desired) []Step {
 	inst := p.byUID[d.UID]
 	if inst == nil {
 		if other := p.byName[d.instanceName()]; other != nil {
@@ -140,7 +152,7 @@ func (p *planner) alive(d Desired) []Step {
 
 // conflict returns a held step for a machine whose instance's name is taken by
 // the instance other. The step says who owns other and how to free the name.
-func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
+func (p *planner) conflict(d *Desired, other *containerbroker.Instance) Step {
 	held := fmt.Sprintf("an instance named %q exists that hostler did not make: rename it, or take it over with `hostler adopt %s/%s`",
 		other.Name, d.Record.Machine.Type, other.Name)
 	switch {
@@ -165,7 +177,7 @@ func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 // strangeToken returns a message if the agent did not create inst, which has
 // the machine's uid. In this case the instance's token is neither in the status
 // nor in an open intent. Otherwise strangeToken returns "".
-func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string {
+func (p *planner) strangeToken(d *Desired, inst *containerbroker.Instance) string {
 	if d.Status.Instance != nil && d.Status.Instance.Token == inst.Stamp.Token {
 		return ""
 	}
@@ -180,7 +192,7 @@ func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string
 
 // gate decides whether the failures of d permit a step. If so, open is true,
 // and after is the earliest time for the step.
-func (p *planner) gate(d Desired) (open bool, after time.Time) {
+func (p *planner) gate(d *Desired) (open bool, after time.Time) {
 	attempts := d.Status.Attempts
 	kind := fault.Kind(attempts.ErrorKind)
 	over := kind == fault.Conflict && attempts.NextRetry == nil // the conflict has ended
@@ -191,7 +203,7 @@ func (p *planner) gate(d Desired) (open bool, after time.Time) {
 }
 
 // absent plans for a machine without an instance.
-func (p *planner) absent(d Desired) []Step {
+func (p *planner) absent(d *Desired) []Step {
 	open, after := p.gate(d)
 	if !open || len(d.Waiting) > 0 && !p.policy.AssumeReady {
 		return nil
@@ -210,7 +222,7 @@ func (p *planner) absent(d Desired) []Step {
 }
 
 // present plans for a machine whose instance exists.
-func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
+func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	live, restart, recreate := p.differences(d, inst)
 	if len(recreate) > 0 && d.allows(containerbroker.ImpactRecreate) {
 		return []Step{d.change(ActionRecreate, inst, slices.Concat(recreate, restart, live), "deleted and made again: ")}
@@ -240,7 +252,7 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
 		return append(steps, p.start(d, inst))
 	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:
 		return append(steps, d.step(ActionStart, inst, "resumed as asked"))
-	case running && !isReady(d.Status):
+	case running && !isReady(&d.Status):
 		return append(steps, d.step(ActionReady, inst, "booting"))
 	}
 	return steps
@@ -264,7 +276,7 @@ func (d *Desired) held(inst *containerbroker.Instance, recreate, restart []conta
 }
 
 // dying plans for a machine that is being removed.
-func (p *planner) dying(d Desired) []Step {
+func (p *planner) dying(d *Desired) []Step {
 	inst := known(d, p.byUID[d.UID])
 	// An instance whose create never finished has no data to keep.
 	released := d.released() && inst != nil && inst.Status != containerbroker.StatusHalfMade
@@ -290,7 +302,7 @@ func (p *planner) dying(d Desired) []Step {
 	return []Step{s}
 }
 
-func isReady(s spec.MachineStatus) bool {
+func isReady(s *spec.MachineStatus) bool {
 	return spec.ConditionOf(s.Conditions, ConditionReady).Status
 }
 
@@ -306,9 +318,9 @@ func fields(changes []containerbroker.Change) string {
 
 // wantEnded reports whether a new image, pool or network may have ended the
 // cause of d's failure.
-func (p *planner) wantEnded(d Desired, kind fault.Kind) bool {
+func (p *planner) wantEnded(d *Desired, kind fault.Kind) bool {
 	return p.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
 		p.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
 }
 
-func (p *planner) nudged(d Desired) bool { return p.policy.Nudged[d.Name] || p.policy.Nudged[nudgeAll] }
+func (p *planner) nudged(d *Desired) bool { return p.policy.Nudged[d.Name] || p.policy.Nudged[nudgeAll] }

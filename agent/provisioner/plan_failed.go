@@ -13,7 +13,7 @@ import (
 
 // start plans the start of an instance. If the instance died soon after its
 // last starts, the step waits for deathPause().
-func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
+func (p *planner) start(d *Desired, inst *containerbroker.Instance) Step {
 	s := d.step(ActionStart, inst, "declared as running")
 	if at := d.Status.StartedAt; at != nil {
 		delay := d.deathPause()
@@ -26,7 +26,7 @@ func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
 
 // planFailed plans for a machine whose last failure waits for the operator. It
 // still corrects drift, but does not repeat the step that failed.
-func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
+func (p *planner) planFailed(d *Desired, inst *containerbroker.Instance) []Step {
 	live, restart, recreate := p.differences(d, inst)
 	steps := d.held(inst, recreate, restart)
 	if d.Status.Instance == nil {
@@ -76,7 +76,7 @@ func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
 // remainingFailure returns the failed step with only those fields that still
 // differ. A field that no longer differs may drift later and is then corrected
 // again.
-func remainingFailure(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
+func remainingFailure(d *Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
 	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
 		return failed
 	}

@@ -420,7 +420,7 @@ func TestFailureEndsWithTheLastStep(t *testing.T) {
 		inst := instance("web")
 		steps := Plan([]Desired{d}, Observed{Complete: true, Instances: []containerbroker.Instance{inst}},
 			Policy{Namespace: ns, Harvest: HarvestDestroyed, Now: t0, Diff: noDiff})
-		got := assess(d, &inst, steps, t0)
+		got := assess(&d, &inst, steps, t0)
 		if got.State != c.want || (got.Attempts.ErrorKind == "") != (c.want == spec.MachineRunning) {
 			t.Errorf("%s: %s, %s, %+v", name, got.State, got.Message, got.Attempts)
 		}
@@ -448,7 +448,7 @@ func TestHeldUserDataDelaysNoAttachment(t *testing.T) {
 		{[]Step{held(user), held("nic eth0")}, false},
 		{[]Step{held("nic eth0"), held(user)}, false},
 	} {
-		s := assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
+		s := assess(new(machine("web", provisioned)), new(instance("web")), c.steps, t0)
 		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.AttachmentsMatch(s.Conditions) != c.attached {
 			t.Errorf("%+v: %+v", c.steps, s.Conditions)
 		}

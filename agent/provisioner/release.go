@@ -43,7 +43,7 @@ func (o *operation) release(ctx context.Context, s Step) error {
 // it is, except that it detaches the volumes. The instance refers to a volume by a
 // device number. Once no attachment is recorded, the kernel may give this number
 // to another volume.
-func (p *planner) forgetSteps(d Desired, inst *containerbroker.Instance) []Step {
+func (p *planner) forgetSteps(d *Desired, inst *containerbroker.Instance) []Step {
 	forget := d.step(ActionForget, inst, "the instance is kept unchanged (harvest "+string(p.policy.Harvest)+")")
 	if inst.Status == containerbroker.StatusHalfMade {
 		return []Step{forget} // it has never run

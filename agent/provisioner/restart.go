@@ -22,7 +22,7 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 	if err := o.power(ctx, containerbroker.PowerRestart); err != nil {
 		return err
 	}
-	o.d.Status.RestartedFor = restartedFor(o.d, s.Changes)
+	o.d.Status.RestartedFor = restartedFor(&o.d, s.Changes)
 	o.event(ctx, state.LevelInfo, "Restarted", s.Detail)
 	return o.ready(ctx)
 }
@@ -69,7 +69,7 @@ func (o *operation) resume(ctx context.Context) error {
 // ineffectiveRestart returns a held step and true if an earlier restart did not
 // make one of the changes. Without the held step, the instance would restart again
 // and again.
-func ineffectiveRestart(d Desired, inst *containerbroker.Instance, restart []containerbroker.Change) (Step, bool) {
+func ineffectiveRestart(d *Desired, inst *containerbroker.Instance, restart []containerbroker.Change) (Step, bool) {
 	made := d.Status.RestartedFor
 	if made == nil || made.Generation != d.Generation || d.Record.RestartRequest > d.Status.RestartsDone ||
 		inst.Status != containerbroker.StatusRunning || !anyOf(made, restart) || !d.allows(containerbroker.ImpactRestart) {
@@ -83,7 +83,7 @@ func ineffectiveRestart(d Desired, inst *containerbroker.Instance, restart []con
 
 // restartedFor returns the note for the status that the instance was restarted
 // for changes. Without changes it returns the present note.
-func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFor {
+func restartedFor(d *Desired, changes []containerbroker.Change) *spec.RestartedFor {
 	if len(changes) == 0 {
 		return d.Status.RestartedFor
 	}
@@ -96,7 +96,7 @@ func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFo
 
 // pendingRestart returns made while any of its changes is still missing, else
 // nil. With nil, a later change by hand can cause a restart again.
-func pendingRestart(d Desired, inst *containerbroker.Instance, made *spec.RestartedFor, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.RestartedFor {
+func pendingRestart(d *Desired, inst *containerbroker.Instance, made *spec.RestartedFor, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.RestartedFor {
 	if made == nil || inst == nil || len(d.Waiting) > 0 {
 		return made
 	}

@@ -6,7 +6,7 @@ import "hostler/containerbroker"
 // is true if the create goes on or was cut short. While the create goes on,
 // there are no steps. If the create was cut short, the step is a recreate. This
 // loses no data, since the instance has never run.
-func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
+func (p *planner) unfinished(d *Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
 	if d.Status.Instance != nil {
 		return nil, false
 	}
@@ -29,7 +29,7 @@ func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps [
 // is recorded as finished counts as stopped, even if the hypervisor reports it
 // as half made. So does an adopted instance, because the agent did not make its
 // data and cannot make the data again.
-func known(d Desired, inst *containerbroker.Instance) *containerbroker.Instance {
+func known(d *Desired, inst *containerbroker.Instance) *containerbroker.Instance {
 	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.Adopted {
 		return inst
 	}

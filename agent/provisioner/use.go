@@ -16,7 +16,7 @@ import (
 // uses returns the storage and the NICs that the machine uses, for its status.
 // They stay as they are while the instance's state is unknown. They also stay
 // if arrives is true, i.e. an instance may still appear from an earlier create.
-func uses(d Desired, inst *containerbroker.Instance, arrives bool, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) (storage, nics []string) {
+func uses(d *Desired, inst *containerbroker.Instance, arrives bool, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) (storage, nics []string) {
 	inst = known(d, inst)
 	if inst == nil && arrives || inst != nil && (inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown) {
 		return d.Status.Uses, d.Status.UsesNICs
@@ -130,7 +130,7 @@ func (d *Desired) knownDisks() []string {
 // longer declares. These changes do not wait for missing storage, since the
 // missing storage may wait for them. For example, two machines may exchange
 // their volumes.
-func takenAway(d Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
+func takenAway(d *Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
 	declared := spec.Objects(d.Record.Machine.Storage)
 	return slices.DeleteFunc(detaching(d.Machine, inst, diff), func(c containerbroker.Change) bool { return slices.Contains(declared, objectOf(c)) })
 }

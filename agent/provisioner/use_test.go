@@ -67,7 +67,7 @@ func TestHolds(t *testing.T) {
 			}
 			return changes
 		}
-		got, _ := uses(d, c.inst, c.arrives, diff)
+		got, _ := uses(&d, c.inst, c.arrives, diff)
 		if !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
@@ -132,7 +132,7 @@ func TestUsesOfNICs(t *testing.T) {
 			}
 			return changes
 		}
-		if _, got := uses(d, c.inst, c.arrives, diff); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+		if _, got := uses(&d, c.inst, c.arrives, diff); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -43,7 +43,7 @@ func TestNothingIsDeletedDuringARecovery(t *testing.T) {
 	steps := Plan(desired, observed, policy)
 	for i, name := range []string{"gone", "new"} {
 		d, inst := desired[3*i], observed.Instances[2*i]
-		s := assess(d, &inst, []Step{*find(steps[0:], actionOf(name))}, t0)
+		s := assess(&d, &inst, []Step{*find(steps[0:], actionOf(name))}, t0)
 		if s.Message != "waiting for "+why || s.ObservedGeneration == d.Generation {
 			t.Errorf("%s: %+v", name, s)
 		}
