@@ -74,7 +74,7 @@ type decoder struct {
 func newDecoder() decoder { return decoder{reconcile.Cache[Entity]{}, reconcile.Cache[Machine]{}} }
 
 func (k decoder) desired(objects []state.Object) (Desired, error) {
-	var d Desired
+	d := Desired{Entities: make([]Entity, 0, len(objects))} // entities are large, so each is copied once
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindVolume, spec.KindFilesystem:
@@ -94,8 +94,8 @@ func (k decoder) desired(objects []state.Object) (Desired, error) {
 	k.entities.Keep(objects)
 	k.machines.Keep(objects)
 	uids := map[string]string{}
-	for _, e := range d.Entities {
-		if e.Kind == spec.KindVolume {
+	for i := range d.Entities {
+		if e := &d.Entities[i]; e.Kind == spec.KindVolume {
 			uids[e.Name] = cmp.Or(e.Status.StampUID, e.UID)
 		}
 	}

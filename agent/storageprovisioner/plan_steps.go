@@ -152,8 +152,11 @@ func (p *planner) differences(e *Entity, f *storage.Filesystem) []Step {
 // remount plans for a filesystem that is mounted with other options than
 // declared.
 func (p *planner) remount(e *Entity, f *storage.Filesystem) []Step {
+	if f.Options == nil || slices.Equal(f.Options, e.Filesystem.MountOptions) {
+		return nil
+	}
 	is, declared := sorted(f.Options), sorted(e.Filesystem.MountOptions)
-	if f.Options == nil || slices.Equal(is, declared) || !p.wanted(e) {
+	if slices.Equal(is, declared) || !p.wanted(e) {
 		return nil
 	}
 	text := func(options []string) string { return "[" + strings.Join(options, ", ") + "]" }

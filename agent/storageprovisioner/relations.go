@@ -275,7 +275,8 @@ func (p *planner) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
 	if f == nil {
 		return storage.FilesystemAttachment{}, false
 	}
-	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == p.policy.mountPath(e.Name) })
+	path := p.policy.mountPath(e.Name)
+	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == path })
 	if at < 0 {
 		return storage.FilesystemAttachment{}, false
 	}
