@@ -75,16 +75,25 @@ func Run(ctx context.Context, o Options) error {
 	h.prepareStorage(ctx)
 	h.prepareNetworks(ctx)
 	read := h.declarations.News()
+	served := make(chan error, 1)
+	go func() { defer cancel(); served <- server.Serve(ctx, h.listener) }()
 	for _, w := range Workers() {
 		if w.start != nil {
 			h.sup.Start(ctx, w.Name, w.start(h, server))
 		}
+		if w.Name == "declarations" {
+			// The first passes of the workers that follow would slow the reading, and
+			// would then have to be repeated with what it declares.
+			awaitReading(ctx, read, headStart)
+		}
 	}
-	served := make(chan error, 1)
-	go func() { defer cancel(); served <- server.Serve(ctx, h.listener) }()
 	h.sup.Start(ctx, "watchdog", keepAlive(h.answers, h.logger))
 	h.sup.Start(ctx, "memory", h.memory.Run)
-	h.awaitReading(ctx, read)
+	// A caller of `hostler wait` that systemd starts after the agent then finds the
+	// declared objects.
+	if !awaitReading(ctx, read, readingLimit) && ctx.Err() == nil {
+		h.logger.Warn("The agent is ready although conf.d was not read yet.", "limit", readingLimit)
+	}
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
@@ -97,19 +106,23 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // readingLimit bounds the time for which the agent's readiness waits for the
-// first reading of conf.d. It is less than the unit's TimeoutStartSec.
-const readingLimit = 30 * time.Second
+// first reading of conf.d. It is less than the unit's TimeoutStartSec. headStart
+// bounds the time for which the workers of the host wait for it.
+const (
+	readingLimit = 30 * time.Second
+	headStart    = time.Second
+)
 
-// awaitReading waits until conf.d was read once. A caller of `hostler wait` that
-// systemd starts after the agent then finds the declared objects.
-func (h *host) awaitReading(ctx context.Context, read <-chan struct{}) {
-	limit := time.NewTimer(readingLimit)
-	defer limit.Stop()
+// awaitReading waits until conf.d was read once, at most for limit, and reports
+// whether it was.
+func awaitReading(ctx context.Context, read <-chan struct{}, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	select {
 	case <-read:
+		return true
 	case <-ctx.Done():
-	case <-limit.C:
-		h.logger.Warn("The agent is ready although conf.d was not read yet.", "limit", readingLimit)
+		return false
 	}
 }
 
