@@ -18,15 +18,19 @@ func (d *Driver) freeLoops(root string) error {
 	if err := unix.Lstat(root, &top); err != nil {
 		return nil // it is gone, or was never made
 	}
-	devices, err := filepath.Glob(filepath.Join(d.opts.Sys, "block/loop*/loop/backing_file"))
+	block := filepath.Join(d.opts.Sys, "block")
+	devices, err := os.ReadDir(block)
 	if err != nil {
 		return err
 	}
-	for _, file := range devices {
-		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		text, err := os.ReadFile(file)
+	for _, entry := range devices {
+		name := entry.Name()
+		if !strings.HasPrefix(name, "loop") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(block, name, "loop", "backing_file"))
 		if err != nil {
-			continue // it was detached meanwhile
+			continue // it has no file, or was detached meanwhile
 		}
 		if err := freeLoop("/dev/"+name, strings.TrimSpace(string(text)), root, uint64(top.Dev)); err != nil {
 			return fmt.Errorf("cannot detach %s: %w", name, err)

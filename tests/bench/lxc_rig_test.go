@@ -110,9 +110,10 @@ func (r *lxcRig) machine(name string) containerbroker.Machine {
 	}
 }
 
-// inTurns calls f for each name, as many at once as the agent has operations.
+// inTurns calls f for each name, as many at once as the agents of the other
+// benchmarks have operations and their peers have threads.
 func inTurns(names []string, f func(name string)) {
-	const atOnce = 4
+	const atOnce = 8
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for _, name := range names {
