@@ -76,7 +76,7 @@ type Observed struct {
 	// the uids of networks that have files of a DHCP server.
 	Serving, Served map[string]bool
 	// Listening holds the ports at which processes of the host listen, e.g.
-	// tcp/80.
+	// tcp/80. It is nil if no machine publishes a port.
 	Listening map[string]bool
 	// Resolvers is the host's DNS configuration.
 	Resolvers resolvconf.Resolvers

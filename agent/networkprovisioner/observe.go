@@ -149,7 +149,10 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	}
 	_, err = os.Stat(filepath.Join("/", e.Root, "/proc/sys/net/ipv6/conf/all/forwarding"))
 	o.IPv6 = err == nil
-	o.Listening = hostnet.Listening(filepath.Join("/", e.Root, "/proc/net"))
+	// The kernel walks its whole table of connections for this, some 10 ms.
+	if slices.ContainsFunc(d.Machines, func(g Machine) bool { return len(g.Publish) > 0 }) {
+		o.Listening = hostnet.Listening(filepath.Join("/", e.Root, "/proc/net"))
+	}
 	o.Resolvers = resolvconf.Read(e.Root)
 	o.Using = e.using(ctx, d)
 	e.look(ctx, &o)

@@ -39,7 +39,8 @@ func table(r Rules) []chain {
 
 	pairs(&spoof, r.Guests)
 	ports(&held, r)
-	for _, n := range sorted(r.Networks) {
+	networks := sorted(r.Networks)
+	for _, n := range networks {
 		// Published ports are reachable at 127.0.0.1 only with route_localnet. With
 		// this setting guests could send to 127.0.0.0/8 too, so drop such packets.
 		spoof.add(n.Owner, `iifname %q ip daddr 127.0.0.0/8 drop`, n.Bridge)
@@ -48,14 +49,14 @@ func table(r Rules) []chain {
 	for _, p := range sorted(r.Publish) {
 		publish(&dnat, &local, p)
 	}
-	for _, n := range sorted(r.Networks) {
+	for _, n := range networks {
 		toHost(&input, n)
 		fromGuests(&forward, n)
 	}
 	for _, i := range sorted(r.Ingress) {
 		ingress(&forward, i)
 	}
-	for _, n := range sorted(r.Networks) {
+	for _, n := range networks {
 		toGuests(&forward, n)
 		masquerade(&source, n)
 	}
@@ -68,9 +69,20 @@ func table(r Rules) []chain {
 
 // sorted returns a copy of the list in a fixed order.
 func sorted[T any](list []T) []T {
-	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b)) })
-	return list
+	type keyed struct {
+		key  string
+		item T
+	}
+	all := make([]keyed, len(list))
+	for i, item := range list {
+		all[i] = keyed{fmt.Sprintf("%+v", item), item}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	ordered := make([]T, len(list))
+	for i := range all {
+		ordered[i] = all[i].item
+	}
+	return ordered
 }
 
 func (c *chain) add(owner, format string, args ...any) {
