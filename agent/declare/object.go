@@ -21,6 +21,13 @@ type object struct {
 	// renamed is the stored object of the machine's former name, if the machine is
 	// renamed.
 	renamed *state.Object
+	decoded *machineStatus // of before, once it was asked for
+}
+
+// machineStatus is the result of the method of this name.
+type machineStatus struct {
+	status spec.MachineStatus
+	known  bool
 }
 
 // newObject returns an object without a record in the store.
@@ -105,8 +112,12 @@ func (o *object) planned() Planned {
 // machineStatus returns the status of a machine; known is false if it has none
 // or cannot be read.
 func (o *object) machineStatus() (status spec.MachineStatus, known bool) {
-	known = o.before != nil && json.Unmarshal(o.before.Status, &status) == nil
-	return status, known
+	if o.decoded == nil {
+		d := machineStatus{}
+		d.known = o.before != nil && json.Unmarshal(o.before.Status, &d.status) == nil
+		o.decoded = &d
+	}
+	return o.decoded.status, o.decoded.known
 }
 
 // notAutostarted reports whether a machine without autostart waits for the user

@@ -37,7 +37,7 @@ func sizeOf(b *testing.B, usual int) int {
 // both through the proxy that counts the requests.
 func BenchmarkLargeFleet(b *testing.B) {
 	n := sizeOf(b, 100)
-	r := newRig(b, lxdtest.LXD, true)
+	r := newRig(b, lxdtest.LXD, true, "concurrency: 8") // as lxd-benchmark
 	file := r.agent.File("bench", r.declaration(n))
 	apply := func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "20m") }
 
