@@ -68,7 +68,7 @@ func Described[P referring, T any](what string, change func(context.Context, P) 
 // atOnce is the number of items that Several works on in parallel. It exceeds
 // the processors of a small host, because the kernel lets e.g. the setup of a
 // loop device and a sync wait, and the waits of several items overlap.
-const atOnce = 8
+const atOnce = 16
 
 // Several does the same as Each, but works on up to atOnce items in parallel.
 // The items must be independent.

@@ -14,7 +14,7 @@ import (
 )
 
 // chunk is the size of a read from a device, in bytes.
-const chunk = 1 << 20
+const chunk = 256 << 10
 
 // Blank reports whether a device of size bytes is proven empty. This means that
 // it has no known signature and every byte ever written to it is zero.

@@ -204,7 +204,7 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 		}
 	}
 	k := kinds[p.Type]
-	c := k.make(p.Device, id, label)
+	c := k.make(p.Device, id, label, !wipe)
 	var once sync.Once
 	var hit error
 	c.OnLine = func(line string) {

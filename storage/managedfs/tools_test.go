@@ -17,7 +17,7 @@ func TestMissingToolsAreInstalled(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "mkfs.moss")
 	command := func() run.Command { return run.Command{Path: program} }
 	moss := kind{
-		pkg: "mossprogs", make: func(_, _, _ string) run.Command { return command() },
+		pkg: "mossprogs", make: func(_, _, _ string, _ bool) run.Command { return command() },
 		check: func(string) run.Command { return command() }, grow: func(_, _ string) run.Command { return command() },
 	}
 	kinds["moss"] = moss
