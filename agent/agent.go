@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 	h.sup.Start(ctx, "memory", h.memory.Run)
 	// A caller of `hostler wait` that systemd starts after the agent then finds the
 	// declared objects.
-	if !awaitReading(ctx, read, readingLimit) && ctx.Err() == nil {
+	if !awaitReading(ctx, read, readingLimit-headStart) && ctx.Err() == nil {
 		h.logger.Warn("The agent is ready although conf.d was not read yet.", "limit", readingLimit)
 	}
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)

@@ -323,4 +323,6 @@ func (p *planner) wantEnded(d *Desired, kind fault.Kind) bool {
 		p.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
 }
 
-func (p *planner) nudged(d *Desired) bool { return p.policy.Nudged[d.Name] || p.policy.Nudged[nudgeAll] }
+func (p *planner) nudged(d *Desired) bool {
+	return p.policy.Nudged[d.Name] || p.policy.Nudged[nudgeAll]
+}

@@ -74,7 +74,13 @@ type decoder struct {
 func newDecoder() decoder { return decoder{reconcile.Cache[Entity]{}, reconcile.Cache[Machine]{}} }
 
 func (k decoder) desired(objects []state.Object) (Desired, error) {
-	d := Desired{Entities: make([]Entity, 0, len(objects))} // entities are large, so each is copied once
+	stored := 0
+	for i := range objects {
+		if kind := objects[i].Kind; kind == spec.KindVolume || kind == spec.KindFilesystem {
+			stored++
+		}
+	}
+	d := Desired{Entities: make([]Entity, 0, stored)} // entities are large, so each is copied once
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindVolume, spec.KindFilesystem:

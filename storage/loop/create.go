@@ -123,13 +123,7 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	if err := temp.Truncate(0); err != nil {
 		return fmt.Errorf("cannot empty the file: %w", err)
 	}
-	if err := s.checkSpace(size, 0, p.Sparse); err != nil {
-		return err
-	}
-	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {
-		return err
-	}
-	if err := s.allocate(ctx, temp, 0, size, p.Sparse, p.Progress); err != nil {
+	if err := s.reserve(ctx, p, temp, size); err != nil {
 		return err
 	}
 	if err := temp.Sync(); err != nil {
@@ -146,6 +140,19 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	}
 	s.o.Log.Info("Created a volume.", "volume", p.ID, "bytes", size, "sparse", p.Sparse)
 	return nil
+}
+
+// reserve allocates the new file if the host keeps enough free space.
+func (s *Source) reserve(ctx context.Context, p storage.VolumeParams, temp *os.File, size int64) error {
+	s.allocating.Lock()
+	defer s.allocating.Unlock()
+	if err := s.checkSpace(size, 0, p.Sparse); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {
+		return err
+	}
+	return s.allocate(ctx, temp, 0, size, p.Sparse, p.Progress)
 }
 
 // allocate extends the file from one size to another. On failure it restores

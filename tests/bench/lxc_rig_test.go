@@ -110,10 +110,8 @@ func (r *lxcRig) machine(name string) containerbroker.Machine {
 	}
 }
 
-// inTurns calls f for each name, as many at once as the agents of the other
-// benchmarks have operations and their peers have threads.
-func inTurns(names []string, f func(name string)) {
-	const atOnce = 8
+// inTurns calls f for each name, on atOnce at a time.
+func inTurns(atOnce int, names []string, f func(name string)) {
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for _, name := range names {
@@ -132,7 +130,7 @@ func (r *lxcRig) make(names []string) {
 	r.b.Helper()
 	errs := make(chan error, 3*len(names))
 	var waits sync.WaitGroup
-	inTurns(names, func(name string) {
+	inTurns(8, names, func(name string) {
 		m := r.machine(name)
 		errs <- r.d.Create(r.b.Context(), m, nil)
 		errs <- r.d.SetPower(r.b.Context(), name, containerbroker.PowerStart, 0)
@@ -151,7 +149,7 @@ func (r *lxcRig) make(names []string) {
 func (r *lxcRig) remove(names []string) {
 	r.b.Helper()
 	errs := make(chan error, len(names))
-	inTurns(names, func(name string) { errs <- r.d.Delete(r.b.Context(), name, r.machine(name).Stamp) })
+	inTurns(8, names, func(name string) { errs <- r.d.Delete(r.b.Context(), name, r.machine(name).Stamp) })
 	close(errs)
 	for err := range errs {
 		r.must(err)

@@ -28,8 +28,8 @@ func (r *rig) starts(b *testing.B) {
 	r.agent.Env = append(slices.Clone(r.agent.Env), "NOTIFY_SOCKET="+path)
 	var ready, passed []time.Duration
 	for range 5 {
+		r.quiet() // LXD still gathers the addresses that the last start asked for
 		r.agent.Stop()
-		r.quiet() // LXD may still gather the addresses that the stopped agent asked for
 		began := time.Now()
 		r.agent.Launch("")
 		for message, buffer := "", make([]byte, 4096); !strings.Contains(message, "READY=1"); {

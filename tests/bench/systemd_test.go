@@ -108,7 +108,7 @@ func (r *rig) launch(names []string) {
 		}
 	}
 	var waits sync.WaitGroup
-	inTurns(names, func(name string) {
+	inTurns(4, names, func(name string) {
 		try("launch", path.Base(images[0]), name)
 		waits.Go(func() { try("exec", name, "--", "cloud-init", "status", "--wait") })
 	})

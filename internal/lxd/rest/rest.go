@@ -16,7 +16,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -92,35 +91,16 @@ func (c *Client) Query(method, path string, body any, etag string) (*api.Respons
 }
 
 // Get requests path, decodes the answer's metadata into target and returns the
-// answer's ETag. It scans the answer once, because a listing is long.
+// answer's ETag.
 func (c *Client) Get(path string, target any) (etag string, err error) {
-	resp, err := c.Do(http.MethodGet, path, http.Header{}, http.NoBody)
+	answer, etag, err := c.Query(http.MethodGet, path, nil, "")
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		if _, err = c.decode(resp); err == nil {
-			err = api.StatusErrorf(resp.StatusCode, "%s answered %s", c.name, resp.Status)
-		}
-		return "", err
-	}
-	answer := struct {
-		Type     api.ResponseType `json:"type"`
-		Error    string           `json:"error"`
-		Metadata any              `json:"metadata"`
-	}{Metadata: target}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	if err := json.Unmarshal(answer.Metadata, target); err != nil {
 		return "", fmt.Errorf("%s gave an unreadable answer to GET %s: %w", c.name, path, err)
 	}
-	if answer.Type == api.ErrorResponse {
-		return "", api.StatusErrorf(resp.StatusCode, "%s", answer.Error)
-	}
-	// null makes Metadata nil. Absent metadata must not pass for an empty listing.
-	if answer.Metadata != nil && reflect.ValueOf(target).Elem().IsZero() {
-		return "", fmt.Errorf("%s gave an unreadable answer to GET %s: it has no metadata", c.name, path)
-	}
-	return resp.Header.Get("ETag"), nil
+	return etag, nil
 }
 
 // Send requests a change that the daemon completes before it answers.
