@@ -123,7 +123,10 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	if err := temp.Truncate(0); err != nil {
 		return fmt.Errorf("cannot empty the file: %w", err)
 	}
-	if err := s.reserve(ctx, p, temp, size); err != nil {
+	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {
+		return err
+	}
+	if err := s.extend(ctx, temp, 0, size, 0, p.Sparse, p.Progress); err != nil {
 		return err
 	}
 	if err := temp.Sync(); err != nil {
@@ -142,17 +145,15 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	return nil
 }
 
-// reserve allocates the new file if the host keeps enough free space.
-func (s *Source) reserve(ctx context.Context, p storage.VolumeParams, temp *os.File, size int64) error {
-	s.allocating.Lock()
-	defer s.allocating.Unlock()
-	if err := s.checkSpace(size, 0, p.Sparse); err != nil {
+// extend extends the file from one size to another if the host keeps enough free
+// space. has is the space that the file takes already.
+func (s *Source) extend(ctx context.Context, f *os.File, from, to, has int64, sparse bool, progress func(done, total int64)) error {
+	s.extending.Lock()
+	defer s.extending.Unlock()
+	if err := s.checkSpace(to, has, sparse); err != nil {
 		return err
 	}
-	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {
-		return err
-	}
-	return s.allocate(ctx, temp, 0, size, p.Sparse, p.Progress)
+	return s.allocate(ctx, f, from, to, sparse, progress)
 }
 
 // allocate extends the file from one size to another. On failure it restores

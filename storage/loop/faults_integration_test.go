@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -222,6 +223,55 @@ func TestNoSpace(t *testing.T) {
 				t.Errorf("left behind: %q", left)
 			}
 			must(t, os.Remove(filler))
+		})
+	}
+}
+
+// Volumes that are made or grown at once leave the host its reserve together.
+func TestReserveOfVolumesAtOnce(t *testing.T) {
+	const reserve = 32 * mib
+	for what, test := range map[string]struct {
+		volumes   int
+		has, size int64 // before and after; 0 if the volume is made
+	}{
+		"made":  {16, 0, 4 * mib},
+		"grown": {4, 4 * mib, 12 * mib},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := storagetest.Host(t, "tmpfs", 64*mib)
+			s := loop.New(loop.Options{Dir: filepath.Join(dir, "volumes"), Namespace: "one", Reserve: func(int64) int64 {
+				for range 1000 { // between the look at the space and the allocation
+					runtime.Gosched()
+				}
+				return reserve
+			}})
+			var refs []storage.Ref
+			for i := range test.volumes {
+				refs = append(refs, ref(fmt.Sprintf("data%d", i)))
+				if test.has > 0 {
+					must(t, create(s, refs[i], test.has, false))
+				}
+			}
+			var all sync.WaitGroup
+			for _, r := range refs {
+				all.Go(func() { // some fail
+					if test.has > 0 {
+						_ = s.GrowVolumes(context.Background(), []storage.GrowParams{{Ref: r, Size: test.size}})
+					} else {
+						_ = create(s, r, test.size, false)
+					}
+				})
+			}
+			all.Wait()
+			var st unix.Statfs_t
+			must(t, unix.Statfs(dir, &st))
+			// The records take some of the reserve.
+			if free := int64(st.Bavail) * st.Frsize; free < reserve-mib || free >= reserve+test.size-test.has {
+				t.Errorf("%s stay free", storage.Bytes(free))
+			}
+			for _, r := range refs {
+				must(t, destroy(s, r))
+			}
 		})
 	}
 }

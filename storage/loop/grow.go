@@ -47,12 +47,9 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 		return fault.New(fault.NeedsOperator, "%s has been cut from %d to %d bytes", f.Name(), rec.Size, has)
 	}
 	if has < size {
-		if err := s.checkSpace(size, allocated, rec.Sparse); err != nil {
-			return err
-		}
 		// The devices show the new size only later, so no data is beyond the old
 		// size yet, and a failure can restore the old size.
-		if err := s.allocate(ctx, f, has, size, rec.Sparse, p.Progress); err != nil {
+		if err := s.extend(ctx, f, has, size, allocated, rec.Sparse, p.Progress); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {

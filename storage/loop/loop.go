@@ -57,9 +57,9 @@ type Source struct {
 	o       Options
 	records records.Folder[record]
 	binding sync.Mutex
-	// allocating is held from the look at the free space to the end of the
-	// allocation, so that volumes made at once leave the host its reserve together.
-	allocating sync.Mutex
+	// extending is held from the look at the free space to the end of the
+	// allocation, so that volumes at once leave the host its reserve together.
+	extending sync.Mutex
 }
 
 var (
