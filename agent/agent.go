@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) error {
 		if w.start != nil {
 			h.sup.Start(ctx, w.Name, w.start(h, server))
 		}
-		if w.Name == "declarations" {
+		if w.first {
 			// The first passes of the workers that follow would slow the reading, and
 			// would then have to be repeated with what it declares.
 			awaitReading(ctx, read, headStart)

@@ -19,6 +19,8 @@ type Worker struct {
 	In   string
 	Out  string
 	Doc  string
+	// first is true if the workers after it wait for the first reading of conf.d.
+	first bool
 	// start is nil for a worker that another worker starts.
 	start func(h *host, a applier) func(context.Context) error
 }
@@ -64,7 +66,7 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime },
 		},
 		{
-			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
+			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines", first: true,
 			Doc: "Keeps the store in step with the declaration files.",
 			start: func(h *host, a applier) func(context.Context) error {
 				return func(ctx context.Context) error { return h.declarations.Run(ctx, a) }

@@ -4,13 +4,11 @@ package bench
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +17,6 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/hosttest"
 	"hostler/storage/blockdevice"
-	"hostler/tests/harness"
 )
 
 // An apply costs the daemon a bounded number of requests and the disk a bounded number
@@ -83,15 +80,16 @@ func countApply(t *testing.T, daemon lxdtest.Daemon) {
 // lacksAddress reports whether a machine has no address in its status. Any
 // goroutine may call it.
 func (r *rig) lacksAddress() bool {
-	output, err := r.agent.Try("get", "machines", "-o", "json")
-	var rows []harness.Row
-	if err == nil {
-		err = json.Unmarshal([]byte(output), &rows)
-	}
+	machines, err := r.agent.TryMachines()
 	if err != nil {
 		r.b.Error(err)
 	}
-	return slices.ContainsFunc(rows, func(row harness.Row) bool { return len(row.Addresses) == 0 })
+	for _, m := range machines {
+		if len(m.Addresses) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // idleCounts leaves the agent alone. Events of block devices wake the agent too,
@@ -136,15 +134,23 @@ func (r *rig) idleCounts() {
 // cpu returns the CPU time that the agent has used.
 func (r *rig) cpu() time.Duration {
 	r.b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.agent.PID()))
+	// utime and stime, in hundredths of a second
+	return time.Duration(statOf(r.b, r.agent.PID(), 14)+statOf(r.b, r.agent.PID(), 15)) * 10 * time.Millisecond
+}
+
+// statOf returns a number of /proc/PID/stat, counted from 1 as in proc(5).
+func statOf(b testing.TB, pid, field int) int {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		r.b.Fatal(err)
+		b.Fatal(err)
 	}
 	_, after, _ := strings.Cut(string(text), ") ") // the program's name may hold spaces
-	fields := strings.Fields(after)
-	user, _ := strconv.Atoi(fields[11]) // utime and stime, in hundredths of a second
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
+	n, err := strconv.Atoi(strings.Fields(after)[field-3])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 // wakeups counts how often the agent's threads have been woken.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,14 +41,15 @@ func BenchmarkLXCKept(b *testing.B) {
 	a.Run("apply", "--allow", "destroy", "-f", file, "--wait")
 	time.Sleep(20 * time.Second) // the last pass and the release of memory
 
-	ended := endedOf(b, a.PID())
+	const ofChildren = 11 // the minor faults of children that ended; a program has some
+	faults := statOf(b, a.PID(), ofChildren)
 	var all []time.Duration
 	for range 10 {
 		all = append(all, took(func() { a.Run("apply", "--allow", "destroy", "-f", file, "--wait") }))
 	}
-	forks := endedOf(b, a.PID()) - ended
+	faults = statOf(b, a.PID(), ofChildren) - faults
 	bound("apply of 24 LXC machines that changes nothing", milliseconds(median(all)), 30, "ms", "median of 10: "+seconds(all))
-	bound("faults of programs that hostlerd ran for these", float64(forks), 0, "faults", "minor faults of its children that ended; a program has some")
+	bound("faults of programs that hostlerd ran for these", float64(faults), 0, "faults", "minor faults of its children that ended")
 
 	time.Sleep(20 * time.Second)
 	woken := wakeupsOf(b, a.PID())
@@ -57,19 +57,4 @@ func BenchmarkLXCKept(b *testing.B) {
 	woken = wakeupsOf(b, a.PID()) - woken
 	bound("wake-ups of hostlerd's threads a second, idle with 24 LXC machines", float64(woken)/(minutes*60), 1, "wake-ups", "voluntary context switches of all threads")
 	a.Run("delete", "declaration/site", "--wait")
-}
-
-// endedOf returns the minor page faults of a process's children that have ended.
-func endedOf(b *testing.B, pid int) int {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(text), ") ") // the program's name may hold spaces
-	faults, err := strconv.Atoi(strings.Fields(after)[8])
-	if err != nil {
-		b.Fatal(err)
-	}
-	return faults
 }

@@ -241,15 +241,28 @@ type Row struct {
 // Machines returns `hostler get machines -o json` by name.
 func (a *Agent) Machines() map[string]Row {
 	a.t.Helper()
+	byName, err := a.TryMachines()
+	if err != nil {
+		a.t.Fatalf("%v\nthe agent wrote:\n%s", err, tail(a.Log()))
+	}
+	return byName
+}
+
+// TryMachines is Machines for any goroutine and for an agent that may fail.
+func (a *Agent) TryMachines() (map[string]Row, error) {
+	output, err := a.Try("get", "machines", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
 	var rows []Row
-	if err := json.Unmarshal([]byte(a.Run("get", "machines", "-o", "json")), &rows); err != nil {
-		a.t.Fatal(err)
+	if err := json.Unmarshal([]byte(output), &rows); err != nil {
+		return nil, err
 	}
 	byName := make(map[string]Row, len(rows))
 	for _, r := range rows {
 		byName[r.Name] = r
 	}
-	return byName
+	return byName, nil
 }
 
 func tail(text string) string {
