@@ -65,10 +65,6 @@ func (p Planner) Plan(ctx context.Context, machines []declare.Planned, scope map
 	if err != nil {
 		return nil, err
 	}
-	intents, err := p.Store.Intents(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the journal: %w", err)
-	}
 	objects := make([]state.Object, len(machines))
 	for i, m := range machines {
 		objects[i] = m.After
@@ -93,7 +89,7 @@ func (p Planner) Plan(ctx context.Context, machines []declare.Planned, scope map
 		if !slices.ContainsFunc(desired, func(d provisioner.Desired) bool { return scope[spec.KindMachine+"/"+d.Name] }) {
 			continue
 		}
-		more, err := p.planType(ctx, t, desired, intents, record)
+		more, err := p.planType(ctx, t, desired, record)
 		if err != nil {
 			return nil, err
 		}
@@ -102,8 +98,8 @@ func (p Planner) Plan(ctx context.Context, machines []declare.Planned, scope map
 	return steps, nil
 }
 
-func (p Planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, intents []state.Intent, record spec.HostRecord) ([]client.Step, error) {
-	observed := provisioner.Observed{Complete: true, Intents: intents}
+func (p Planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, record spec.HostRecord) ([]client.Step, error) {
+	observed := provisioner.Observed{Complete: true}
 	var differ containerbroker.Differ
 	broker, missing := p.Broker(t)
 	if missing == nil {
@@ -112,6 +108,9 @@ func (p Planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		if observed.Instances, err = broker.List(ctx, false); err != nil {
 			return nil, fmt.Errorf("cannot plan: %w", err)
 		}
+	}
+	if err := p.catchUp(ctx, desired, &observed); err != nil {
+		return nil, err
 	}
 	steps, err := p.preparation(ctx, t, missing == nil)
 	if err != nil {
@@ -132,6 +131,46 @@ func (p Planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		}
 	}
 	return withoutBookkeeping(steps), nil
+}
+
+// catchUp reads the intents, and the statuses of machines whose instances the
+// provisioner has recorded since the machines were read. It must be called after
+// the listing of the instances. The provisioner makes an instance after it began
+// an intent, and ends the intent after it recorded the instance. So each of its
+// instances is then known by its intent or by its record.
+func (p Planner) catchUp(ctx context.Context, desired []provisioner.Desired, observed *provisioner.Observed) error {
+	var err error
+	if observed.Intents, err = p.Store.Intents(ctx); err != nil {
+		return fmt.Errorf("cannot read the journal: %w", err)
+	}
+	tokens := make(map[string]string, len(observed.Instances)) // by uid
+	for _, i := range observed.Instances {
+		if i.Stamp != nil {
+			tokens[i.Stamp.UID] = i.Stamp.Token
+		}
+	}
+	var late []*provisioner.Desired
+	for i := range desired {
+		d := &desired[i]
+		if token, there := tokens[d.UID]; there && (d.Status.Instance == nil || d.Status.Instance.Token != token) {
+			late = append(late, d)
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	machines, _, err := p.Store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return fmt.Errorf("cannot read the machines: %w", err)
+	}
+	for _, d := range late {
+		at := slices.IndexFunc(machines, func(o state.Object) bool { return o.UID == d.UID })
+		var now spec.MachineStatus
+		if at >= 0 && json.Unmarshal(machines[at].Status, &now) == nil && now.Instance != nil {
+			d.Status = now
+		}
+	}
+	return nil
 }
 
 // preparation returns the steps that prepare the host for machines of a type.
