@@ -178,7 +178,6 @@ func TestCloudInitOnAnImageWithHostler(t *testing.T) {
 // The example of plain cloud-config makes a host from an apt repository.
 func TestCloudInitExample(t *testing.T) {
 	c := newCloud(t, harness.StartLXD(t, 49), "example")
-	c.host.Install("gnupg")
 	suite := harness.HostRelease(t).Suite
 	root, key := harness.Repository(t, harness.Package(t, ""), suite)
 	c.boot("one", c.Example(c.serve(root), key))

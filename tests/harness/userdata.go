@@ -51,7 +51,7 @@ func (c *Cloud) Example(url, key string) string {
 	}
 	before = strings.Replace(before, "https://deb.example.org/debian", url, 1)
 	after = strings.NewReplacer("type: lxd", "type: "+c.Kind, "image: debian/12", "image: "+c.Image).Replace(after)
-	return before + strings.ReplaceAll(strings.TrimSpace(key), "\n", "\n        ") + after
+	return before + strings.ReplaceAll(strings.TrimSpace(key), "\n", "\n      ") + after
 }
 
 // Repository makes a signed apt repository with a package. It returns its folder

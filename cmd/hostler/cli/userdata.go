@@ -118,10 +118,16 @@ func zipped(text []byte) ([]byte, error) {
 
 // cloudConfig is the part of the user-data that installs the package.
 type cloudConfig struct {
+	Files         []cloudFile `yaml:"write_files,omitempty"`
 	Apt           *aptSources `yaml:"apt,omitempty"`
 	PackageUpdate bool        `yaml:"package_update,omitempty"`
 	Packages      []string    `yaml:"packages,omitempty"`
 	Runcmd        [][]string  `yaml:"runcmd,omitempty"`
+}
+
+type cloudFile struct {
+	Path    string `yaml:"path"`
+	Content string `yaml:"content"`
 }
 
 type aptSources struct {
@@ -130,8 +136,12 @@ type aptSources struct {
 
 type aptSource struct {
 	Source string `yaml:"source"`
-	Key    string `yaml:"key"`
 }
+
+// repositoryKey is the file of the key of hostler's repository. cloud-init
+// writes files before it writes the sources of apt. Given the key as a part of
+// the source, it would need gpg, which a stock image may lack.
+const repositoryKey = "/etc/apt/keyrings/hostler.asc"
 
 // installation returns the cloud-config that installs the package and waits, or
 // nil if there is nothing to do.
@@ -143,11 +153,16 @@ func installation(f userDataFlags) (*cloudConfig, error) {
 	case f.key != "" && f.repo == "", f.repo != "" && f.key == "":
 		return nil, usage("--repo and --key belong together")
 	case f.repo != "":
-		source, err := aptSourceOf(f.repo, f.key)
+		source, err := aptSourceOf(f.repo)
 		if err != nil {
 			return nil, err
 		}
-		c.Apt = &aptSources{Sources: map[string]aptSource{"hostler": source}}
+		key, err := armouredKey(f.key)
+		if err != nil {
+			return nil, err
+		}
+		c.Files = []cloudFile{{repositoryKey, key}}
+		c.Apt = &aptSources{Sources: map[string]aptSource{"hostler": {source}}}
 		c.PackageUpdate, c.Packages = true, []string{"hostler"}
 	case f.deb != "":
 		script, err := debScript(f.deb)
@@ -164,12 +179,12 @@ func installation(f userDataFlags) (*cloudConfig, error) {
 	return c, nil
 }
 
-// aptSourceOf returns a source of apt from "URL [SUITE [COMPONENT...]]" and the
-// file of its key. cloud-init replaces $KEY_FILE and $RELEASE.
-func aptSourceOf(repo, keyFile string) (aptSource, error) {
+// aptSourceOf returns a source of apt from "URL [SUITE [COMPONENT...]]".
+// cloud-init replaces $RELEASE.
+func aptSourceOf(repo string) (string, error) {
 	fields := strings.Fields(repo)
 	if len(fields) == 0 || !isWeb(fields[0]) {
-		return aptSource{}, usage("--repo begins with a URL like https://deb.example.org/debian, got %q", repo)
+		return "", usage("--repo begins with a URL like https://deb.example.org/debian, got %q", repo)
 	}
 	if len(fields) == 1 {
 		fields = append(fields, "$RELEASE")
@@ -177,14 +192,19 @@ func aptSourceOf(repo, keyFile string) (aptSource, error) {
 	if len(fields) == 2 && !strings.HasSuffix(fields[1], "/") { // a flat repository has no components
 		fields = append(fields, "main")
 	}
-	key, err := os.ReadFile(keyFile) //nolint:gosec // the user names the file
+	return "deb [signed-by=" + repositoryKey + "] " + strings.Join(fields, " "), nil
+}
+
+// armouredKey reads a repository's key.
+func armouredKey(file string) (string, error) {
+	key, err := os.ReadFile(file) //nolint:gosec // the user names the file
 	if err != nil {
-		return aptSource{}, fileError(keyFile, err)
+		return "", fileError(file, err)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(key), []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----")) {
-		return aptSource{}, usage("%s is not an armoured public key", keyFile).hint("`gpg --armor --export KEY` writes one")
+		return "", usage("%s is not an armoured public key", file).hint("`gpg --armor --export KEY` writes one")
 	}
-	return aptSource{Source: "deb [signed-by=$KEY_FILE] " + strings.Join(fields, " "), Key: strings.TrimSpace(string(key)) + "\n"}, nil
+	return strings.TrimSpace(string(key)) + "\n", nil
 }
 
 // debScript returns a script that installs the package of a URL. apt's own helper
