@@ -23,7 +23,8 @@ type cloud struct {
 	vm *machine
 }
 
-// ways are the ways from user-data to a host with its machine. userData may use
+// ways are the ways from user-data to a host with its machine. Their names become
+// parts of paths, in which QEMU takes no comma. userData may use
 // the package, which the host gets from a folder of this machine.
 var ways = []struct {
 	name string
@@ -40,8 +41,8 @@ var ways = []struct {
 		pkg := harness.Package(c, "")
 		return c.FromPackage(c.serve(filepath.Dir(pkg)), pkg, c.Machines("web"))
 	}},
-	{"image with hostler, bare declaration", true, false, func(c *cloud) string { return c.Machines("web") }},
-	{"image with hostler, wait", true, true, func(c *cloud) string { return c.Archive(c.Machines("web"), "") }},
+	{"bare declaration for an image with hostler", true, false, func(c *cloud) string { return c.Machines("web") }},
+	{"wait for an image with hostler", true, true, func(c *cloud) string { return c.Archive(c.Machines("web"), "") }},
 }
 
 // A cloud image becomes a host with its machine in each of the ways. At a boot

@@ -37,6 +37,7 @@ type machine struct {
 	payload string // raw file that the machine sees as /dev/vdb, or ""
 	seed    string // disk with user-data that the machine has from the next boot on, or ""
 	qemu    *exec.Cmd
+	stderr  *strings.Builder // what QEMU says; to be read after exited is closed
 	exited  chan struct{}
 	guest   *channel
 }
@@ -98,8 +99,8 @@ func (m *machine) start(args []string) {
 	m.Helper()
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	m.qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var stderr strings.Builder
-	m.qemu.Stderr = &stderr
+	m.stderr = &strings.Builder{}
+	m.qemu.Stderr = m.stderr
 	m.exited = make(chan struct{})
 	started := make(chan error)
 	go func(qemu *exec.Cmd, exited chan struct{}) {
@@ -115,7 +116,7 @@ func (m *machine) start(args []string) {
 		m.Fatalf("cannot start QEMU: %v", err)
 	}
 	if m.gone(100 * time.Millisecond) {
-		m.Fatalf("QEMU ended: %s", stderr.String())
+		m.Fatalf("QEMU ended: %s", m.stderr)
 	}
 }
 
@@ -124,7 +125,7 @@ func (m *machine) reached(since time.Time) {
 	m.Helper()
 	harness.Wait(m, "the machine's agent", bootLimit, func() error {
 		if m.gone(0) {
-			m.Fatal("the machine is off")
+			m.Fatalf("the machine is off; QEMU said: %s", m.stderr)
 		}
 		return m.guest.sync(3 * time.Second)
 	})
