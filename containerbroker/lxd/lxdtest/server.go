@@ -107,7 +107,28 @@ func StartWith(t testing.TB, o Options) *Server {
 }
 
 // Run starts the daemon (again, after Kill or Stop) and waits until it answers.
+// A daemon that ends meanwhile is started again, as by systemd: LXD 5.0.2 panics
+// if a container stops before the daemon has loaded all of its state.
 func (s *Server) Run() {
+	s.t.Helper()
+	s.launch()
+	err := until(func() error {
+		select {
+		case <-s.exited:
+			s.launch()
+		default:
+		}
+		var ready any
+		return s.api(http.MethodGet, "/internal/ready", nil, &ready)
+	})
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(s.Dir, "lxd.log"))
+		s.t.Fatalf("LXD does not become ready: %v\n%s", err, text)
+	}
+}
+
+// launch starts the daemon's process.
+func (s *Server) launch() {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "lxd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	check(s.t, "open LXD's log", err)
@@ -128,14 +149,6 @@ func (s *Server) Run() {
 		_, _ = p.Wait()
 		close(exited)
 	}(s.process)
-	err = until(func() error {
-		var ready any
-		return s.api(http.MethodGet, "/internal/ready", nil, &ready)
-	})
-	if err != nil {
-		text, _ := os.ReadFile(filepath.Join(s.Dir, "lxd.log"))
-		s.t.Fatalf("LXD does not become ready: %v\n%s", err, text)
-	}
 }
 
 // PID returns the daemon's process id.
