@@ -35,12 +35,15 @@ type NIC struct {
 	Router bool
 }
 
+// PortPrefix begins the names that PortOf returns.
+const PortPrefix = "hn"
+
 // PortOf returns the name of the host's end of the interface with this MAC
 // address, for drivers that choose that name. The host's firewall recognises
 // the sender of a frame by this name. Example: 00:16:3e:01:02:03 becomes
 // hn00163e010203.
 func PortOf(mac string) string {
-	return "hn" + strings.ReplaceAll(strings.ToLower(mac), ":", "") // 14 of the 15 characters that the kernel allows
+	return PortPrefix + strings.ReplaceAll(strings.ToLower(mac), ":", "") // 14 of the 15 characters that the kernel allows
 }
 
 // Disk is a directory or block device of the host that an instance gets. A

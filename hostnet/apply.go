@@ -32,7 +32,7 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 	}
 	l, err := h.link(ctx, s.Link)
 	if err != nil {
-		if absent(err) && (s.Op == RemoveBridge || s.Op == DeleteAddress || s.Op == DeleteRoute || s.Op == Release || s.Op == Rejoin) {
+		if absent(err) && (s.Op == RemoveBridge || s.Op == DeleteAddress || s.Op == DeleteRoute || s.Op == Release || s.Op == Rejoin || s.Op == RemovePair) {
 			return nil
 		}
 		return err
@@ -55,6 +55,12 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 	case RemoveBridge:
 		if err := sameOwner(l, s.Stamp); err != nil {
 			return err
+		}
+		_, err = h.request(ctx, unix.RTM_DELLINK, unix.NLM_F_ACK, 0, linkHeader(l.Index))
+		return unless(err, unix.ENODEV)
+	case RemovePair:
+		if l.pair == 0 {
+			return fault.New(fault.Conflict, "a guest has the other end of %s", l.Name)
 		}
 		_, err = h.request(ctx, unix.RTM_DELLINK, unix.NLM_F_ACK, 0, linkHeader(l.Index))
 		return unless(err, unix.ENODEV)

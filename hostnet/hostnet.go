@@ -40,8 +40,11 @@ type Link struct {
 	MasterKind string `json:"master-kind,omitempty"`
 	// Parent is the underlying link of a vlan, macvlan or ipvlan.
 	Parent string `json:"parent,omitempty"`
-	Alias  string `json:"alias,omitempty"`
-	Group  uint32 `json:"group,omitempty"`
+	// Pair is the other end of a veth pair, if it is in the host's network
+	// namespace too.
+	Pair  string `json:"pair,omitempty"`
+	Alias string `json:"alias,omitempty"`
+	Group uint32 `json:"group,omitempty"`
 	// ReversePath is IPv4's rp_filter of the link: 0 off, 1 strict, 2 loose.
 	ReversePath uint32 `json:"reverse-path,omitempty"`
 	// STP and ForwardDelay (in hundredths of a second) belong to bridges.

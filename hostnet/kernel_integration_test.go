@@ -109,6 +109,34 @@ func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 	}
 }
 
+// F3: both ends of a pair that no guest has are removed. A pair whose other end a
+// guest has got meanwhile stays.
+func TestPairsWithoutAGuestAreRemoved(t *testing.T) {
+	n, guest := nettest.New(t), nettest.New(t)
+	n.IP("link add hn021122334455 type veth peer name veth1")
+	n.Pair("hn021122334466", guest, "eth0")
+	h := open(t, n)
+	o := observe(t, h)
+	for name, want := range map[string]string{"hn021122334455": "veth1", "veth1": "hn021122334455", "hn021122334466": ""} {
+		if l, _ := o.Link(name); l.Pair != want {
+			t.Errorf("the other end of %s is %q, not %q", name, l.Pair, want)
+		}
+	}
+	step := Step{Op: RemovePair, UID: "u1", Link: "hn021122334455"}
+	for range 2 {
+		if err := h.Apply(t.Context(), step); err != nil {
+			t.Error(err)
+		}
+	}
+	step.Link = "hn021122334466"
+	if err := h.Apply(t.Context(), step); !fault.Is(err, fault.Conflict) {
+		t.Errorf("the pair of a guest: %v", err)
+	}
+	if left := n.IP("-o link show type veth"); strings.Contains(left, "veth1@") || !strings.Contains(left, "hn021122334466@") {
+		t.Error(left)
+	}
+}
+
 func TestBridgeIsMadeKeptAndRemoved(t *testing.T) {
 	n := nettest.New(t)
 	// Foreign state that must not change.

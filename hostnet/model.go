@@ -33,6 +33,10 @@ func (o *Observed) change(s Step) {
 		edit(s.Link, func(l *Link) { l.STP, l.ForwardDelay = false, 0 })
 	case RemoveBridge:
 		o.remove(s.Link)
+	case RemovePair:
+		l, _ := o.Link(s.Link)
+		o.remove(s.Link)
+		o.remove(l.Pair)
 	case SetMAC:
 		edit(s.Link, func(l *Link) { l.MAC = s.MAC })
 	case SetMTU:

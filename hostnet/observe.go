@@ -36,7 +36,7 @@ func (h *Host) Observe(ctx context.Context) (Observed, error) {
 		names[l.Index], kinds[l.Index] = l.Name, l.Kind
 	}
 	for _, l := range links {
-		l.Master, l.MasterKind, l.Parent = names[l.master], kinds[l.master], names[l.parent]
+		l.Master, l.MasterKind, l.Parent, l.Pair = names[l.master], kinds[l.master], names[l.parent], names[l.pair]
 		l.Wireless = l.Kind == "" && h.wireless(l.Name)
 		o.Links = append(o.Links, l.Link)
 	}

@@ -29,7 +29,7 @@ const (
 
 type seenLink struct {
 	Link
-	master, parent int
+	master, parent, pair int
 }
 
 type seenAddress struct {
@@ -120,6 +120,9 @@ func parseLink(m []byte) (seenLink, bool) {
 	// For other kinds, e.g. veth pairs and tunnels, IFLA_LINK is not a parent.
 	if slices.Contains([]string{"vlan", "macvlan", "macvtap", "ipvlan"}, l.Kind) && !elsewhere {
 		l.parent = parent
+	}
+	if l.Kind == "veth" && !elsewhere {
+		l.pair = parent
 	}
 	return l, l.Name != "" && l.Index > 0
 }

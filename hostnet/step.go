@@ -24,7 +24,10 @@ const (
 	Release      Op = "release"
 	// Rejoin puts a guest's port back under Bridge. It succeeds for a missing
 	// port, because then the guest has ended.
-	Rejoin        Op = "rejoin"
+	Rejoin Op = "rejoin"
+	// RemovePair removes both ends of a veth pair. It succeeds for a missing pair,
+	// and refuses one whose other end a guest has.
+	RemovePair    Op = "remove-pair"
 	AddAddress    Op = "add-address"
 	DeleteAddress Op = "delete-address"
 	AddRoute      Op = "add-route"
@@ -88,6 +91,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, "put %s under %s", s.Link, s.Bridge)
 	case Rejoin:
 		fmt.Fprintf(&b, "put %s of a guest back under %s", s.Link, s.Bridge)
+	case RemovePair:
+		fmt.Fprintf(&b, "remove %s, whose other end no guest has", s.Link)
 	case Release:
 		fmt.Fprintf(&b, "take %s from %s", s.Link, s.Bridge)
 	case AddAddress:

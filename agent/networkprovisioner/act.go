@@ -37,6 +37,14 @@ type turn struct {
 	// the time of the next attempt, or zero.
 	paused bool
 	resume time.Time
+	// aged is the time at which a pair will have been without a guest for too
+	// long, or zero.
+	aged time.Time
+}
+
+// next returns the earliest time at which a pass is due, or zero.
+func (t *turn) next(retry time.Time) time.Time {
+	return reconcile.Earliest(reconcile.Earliest(retry, t.resume), t.aged)
 }
 
 // converge observes, plans and acts until no step on links is due. It returns
@@ -53,7 +61,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		w.resume(ctx, t)
 		if until := w.failed.Until(allNetworks, generations(t.d), t.now); !until.IsZero() {
-			return reconcile.Earliest(until, t.resume), nil
+			return t.next(until), nil
 		}
 		again, err := w.act(ctx, t)
 		if again && ctx.Err() == nil {
@@ -64,7 +72,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			err, w.idle = nil, len(t.p.Unknown) == 0 && !t.paused
 		}
 		next, err := w.finish(ctx, t, err)
-		return reconcile.Earliest(next, t.resume), err
+		return t.next(next), err
 	}
 }
 
@@ -91,6 +99,7 @@ func (w *Worker) look(ctx context.Context, t *turn) error {
 	if t.o, err = eyes.Observe(ctx, t.d); err != nil {
 		return err
 	}
+	t.o.Abandoned, t.aged = w.pairs.see(t.o.Host.Links, t.now)
 	if t.o.TablesErr != nil {
 		w.Logger.Warn("Foreign tables cannot be read.", "error", t.o.TablesErr)
 	}

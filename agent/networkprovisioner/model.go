@@ -100,6 +100,9 @@ type Observed struct {
 	// owner. AcceptRA holds the values of accept_ra parameters, by name.
 	Owned    map[string][]string
 	AcceptRA map[string]string
+	// Abandoned are the host's ends of pairs that a killed hypervisor left; see
+	// pairs.
+	Abandoned []string
 	// Left holds the parts of the host's state that earlier passes of this
 	// process left, by keys such as leftRules. It is nil before the first pass.
 	Left map[string]Left

@@ -88,6 +88,7 @@ func (m *maker) want(n Network, p Planned) {
 func (m *maker) links() []hostnet.Step {
 	p, o := &m.p, m.o
 	steps, problems := hostnet.Plan(m.wanted, o.Host)
+	steps = append(steps, m.abandoned()...)
 	for _, problem := range problems {
 		if i, ok := m.at[problem.UID]; ok {
 			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)

@@ -77,6 +77,9 @@ func do(o *Observed, s hostnet.Step) {
 		o.Host.Links = slices.Delete(o.Host.Links, at, at+1)
 		o.Host.Addresses = slices.DeleteFunc(o.Host.Addresses, func(a hostnet.Address) bool { return a.Link == s.Link })
 		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool { return r.Link == s.Link })
+	case hostnet.RemovePair:
+		other := o.Host.Links[at].Pair
+		o.Host.Links = slices.DeleteFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == s.Link || l.Name == other })
 	case hostnet.Rejoin:
 		o.Host.Links[at].Master = s.Bridge
 	case hostnet.SetUp:

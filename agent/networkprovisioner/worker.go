@@ -82,6 +82,7 @@ type Worker struct {
 	idle bool
 	// resumes counts the passes after which a DHCP client stayed paused.
 	resumes int
+	pairs   pairs // those that no guest uses
 	// failed holds the failures, by the network's uid or allNetworks.
 	failed reconcile.Failures
 	// notices holds the notices of the last pass. shown collects the notices of
@@ -97,7 +98,7 @@ type Worker struct {
 func New(c reconcile.Common, o Options) *Worker {
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	o.PollInterval = cmp.Or(o.PollInterval, 2*time.Second)
-	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, failed: reconcile.Failures{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
+	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, failed: reconcile.Failures{}, pairs: pairs{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
 }
 
 // Prepare marks ready networks that the host does not have, e.g. after a
