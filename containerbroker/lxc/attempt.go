@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"hostler/containerbroker"
-	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
 
@@ -19,10 +18,7 @@ func (d *Driver) begin(making string) (*os.File, error) {
 	if err == nil && (!free || folder == nil) {
 		err = fault.New(fault.Transient, "another process is creating it")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return folder, failpoint.Hit(failpoint.LXCMaking)
+	return folder, err
 }
 
 // equip gives a new instance the machine's interfaces and disks.

@@ -52,7 +52,10 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	}
 	defer func() { _ = folder.Close() }()
 	root := d.rootOf(m.Stamp.Token, m.Privileged)
-	if err = d.make(ctx, m, want, making, root); err == nil {
+	if err = failpoint.Hit(failpoint.LXCMaking); err == nil {
+		err = d.make(ctx, m, want, making, root)
+	}
+	if err == nil {
 		err = d.rename(making, d.instance(m.Name))
 	}
 	if err == nil {

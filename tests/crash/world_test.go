@@ -117,7 +117,12 @@ func (w *world) write(name, content string) string {
 func (w *world) part(t *testing.T, run func(*world)) {
 	inner := *w
 	inner.T, inner.deaths, inner.slowest, inner.plan, inner.restartLXD, inner.atHit = t, 0, 0, "", false, ""
-	defer func() { w.agent, w.slowest = inner.agent, max(w.slowest, inner.slowest) }()
+	defer func() {
+		if inner.Failed() {
+			inner.kill() // the next part starts an agent of its own
+		}
+		w.agent, w.slowest = inner.agent, max(w.slowest, inner.slowest)
+	}()
 	run(&inner)
 }
 
