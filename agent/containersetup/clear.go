@@ -18,34 +18,39 @@ import (
 // clearing is the state of the runs of Clear().
 type clearing struct {
 	// failures are the failed attempts that Clear() has handled, by machine.
-	// failedAt is the time of the last run after a failure.
 	failures map[string]int
-	failedAt time.Time
-	// again is the time of the next run that does not depend on failures, or zero.
-	again time.Time
+	// ranAt is the time of the last run. again is the time at which the next one
+	// is due, or zero.
+	ranAt, again time.Time
 	// places are the paths of moved files. clearErr is the last error of Clear().
 	places   []string
 	clearErr error
 }
 
 // clear runs Clear() if that is due, and returns the time when Clear() is due
-// next. Zero means after the next failure.
+// next. Zero means after the next failure or removal. A removal counts because a
+// failure before it may have come and gone between two looks.
 func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	if w.Clear == nil {
 		return time.Time{}
 	}
 	maps.DeleteFunc(w.failures, func(name string, count int) bool { return seen.failures[name] < count })
-	due := w.again
-	failed := seen.failedSince(w.failures)
-	if failed {
-		due = reconcile.Earliest(due, w.failedAt.Add(w.ClearEvery))
-	}
 	now := w.Now()
-	if w.prepared && (due.IsZero() || now.Before(due)) {
-		return due
+	if seen.failedSince(w.failures) {
+		w.again = reconcile.Earliest(w.again, w.ranAt.Add(w.ClearEvery))
 	}
-	if w.prepared && failed {
-		w.failedAt = now
+	if seen.removed {
+		after := now.Add(w.RestEvery)
+		if often := w.ranAt.Add(w.ClearEvery); often.After(after) {
+			after = often
+		}
+		w.again = reconcile.Earliest(w.again, after)
+	}
+	if seen.needed && w.prepared && (w.again.IsZero() || now.Before(w.again)) {
+		return w.again
+	}
+	if w.prepared {
+		w.ranAt = now
 	}
 	places, more, err := w.Clear(ctx)
 	w.reportMoved(ctx, places)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,4 +68,29 @@ func movedFilesAreReported(t *testing.T, typ spec.ContainerType, hypervisor stri
 	if err != nil || len(events) == 0 || events[len(events)-1].Reason != "SetAside" || events[len(events)-1].Message != text {
 		t.Errorf("events %+v, %v", events, err)
 	}
+}
+
+// The removal of a machine may have failed in the middle and have gone on before
+// anybody looked, so files are moved away after it, and after the last one before
+// the provisioner ends.
+func TestFilesAreMovedAwayAfterRemovals(t *testing.T) {
+	r := newRig(t)
+	var runs atomic.Int32
+	r.clear = func(typ spec.ContainerType) bool {
+		if typ == spec.LXD {
+			runs.Add(1)
+		}
+		return false
+	}
+	r.start()
+	r.declare("web", spec.LXD)
+	r.declare("db", spec.LXD)
+	r.declare("vm", spec.KVM)
+	r.eventually("the first run", func() bool { return runs.Load() == 1 && r.works[spec.LXD].running() })
+	for _, name := range []string{"vm", "web"} {
+		r.remove(name)
+	}
+	r.eventually("a run after a removal", func() bool { return runs.Load() == 2 })
+	r.remove("db")
+	r.eventually("a run after the last removal", func() bool { return runs.Load() == 3 && !r.works[spec.LXD].running() })
 }

@@ -3,6 +3,7 @@ package containersetup
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
@@ -20,6 +21,8 @@ type seen struct {
 	generation int64
 	// failures are the failed attempts of the type's machines, by name.
 	failures map[string]int
+	// removed means that a machine of the type was removed since the last look.
+	removed bool
 }
 
 // failedSince reports whether an operation failed after the failures in before.
@@ -62,7 +65,7 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 			}
 		}
 	}
-	w.machines.Keep(objects)
+	s.removed = slices.ContainsFunc(w.machines.Keep(objects), func(m machine) bool { return m.needs })
 	err = reconcile.Configure(objects, func(r spec.HostRecord) {
 		s.needed = s.needed || r.HarvestsUnknown() && s.status.State == StateReady
 	})

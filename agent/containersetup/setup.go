@@ -63,10 +63,10 @@ type Options struct {
 	Prepared func(ctx context.Context) error
 	// Clear moves files away that obstruct new machines, e.g. after a power cut.
 	// It returns the new places, and whether files remain for a later call. Nil
-	// means that there is nothing to clear. It runs before Prepared(), and after a
-	// failed operation on a machine of the type, at most once per ClearEvery (0
-	// means a minute). If files remain or it fails, it runs again after RestEvery
-	// (0 means 10 s).
+	// means that there is nothing to clear. It runs before Prepared(), after a
+	// failed operation on a machine of the type, and RestEvery (0 means 10 s) after
+	// a removal, at most once per ClearEvery (0 means a minute). If files remain or
+	// it fails, it runs again after RestEvery. It also runs after the last removal.
 	Clear                 func(ctx context.Context) (places []string, more bool, err error)
 	ClearEvery, RestEvery time.Duration
 	// LookEvery is the interval of checking whether the provisioner runs, if it is
@@ -143,6 +143,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 			return time.Time{}, nil
 		}
 		w.started.Store(false)
+		w.clear(ctx, seen)
 		return time.Time{}, w.Provisioner.Stop(ctx)
 	}
 	if !w.ready {

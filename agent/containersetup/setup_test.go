@@ -192,6 +192,14 @@ func (r *rig) declare(name string, t spec.ContainerType) {
 	}
 }
 
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	gone := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Revision: state.AnyRevision, Delete: true}
+	if _, err := r.store.Write(r.t.Context(), state.Atomic, gone); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) status(t spec.ContainerType) (s spec.TypeStatus) {
 	r.t.Helper()
 	o, err := r.store.Get(context.Background(), state.ID{Kind: spec.KindContainerType, Name: string(t)})
@@ -381,10 +389,7 @@ func TestProvisionerStopsWithTheLastMachine(t *testing.T) {
 	r.declare("web", spec.LXD)
 	r.start()
 	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
-	gone := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "web"}, Revision: state.AnyRevision, Delete: true}
-	if _, err := r.store.Write(t.Context(), state.Atomic, gone); err != nil {
-		t.Fatal(err)
-	}
+	r.remove("web")
 	r.eventually("the provisioner stops", func() bool { return !r.works[spec.LXD].running() })
 	host := state.Write{
 		ID:   state.ID{Kind: spec.KindHost, Name: spec.HostName},

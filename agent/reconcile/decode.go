@@ -1,8 +1,6 @@
 package reconcile
 
 import (
-	"maps"
-
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -45,11 +43,18 @@ func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (
 	return v, err
 }
 
-// Keep drops the cached values of all objects that are not in objects.
-func (c Cache[T]) Keep(objects []state.Object) {
+// Keep drops the cached values of all objects that are not in objects, and
+// returns them.
+func (c Cache[T]) Keep(objects []state.Object) (dropped []T) {
 	there := make(map[string]bool, len(objects))
 	for _, o := range objects {
 		there[o.UID] = true
 	}
-	maps.DeleteFunc(c, func(uid string, _ cached[T]) bool { return !there[uid] })
+	for uid, v := range c {
+		if !there[uid] {
+			dropped = append(dropped, v.value)
+			delete(c, uid)
+		}
+	}
+	return dropped
 }

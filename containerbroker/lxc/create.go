@@ -50,14 +50,21 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	if err != nil {
 		return err
 	}
-	defer func() { _ = folder.Close() }()
 	root := d.rootOf(m.Stamp.Token, m.Privileged)
+	ended := false
+	defer func() {
+		if _, err := os.Lstat(making); !ended && err == nil { // a panic
+			_ = d.forget(making, root)
+		}
+		_ = folder.Close()
+	}()
 	if err = failpoint.Hit(failpoint.LXCMaking); err == nil {
 		err = d.make(ctx, m, want, making, root)
 	}
 	if err == nil {
 		err = d.rename(making, d.instance(m.Name))
 	}
+	ended = true
 	if err == nil {
 		return failpoint.Hit(failpoint.LXCRenamedNotRecorded)
 	}

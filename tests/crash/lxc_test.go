@@ -187,6 +187,12 @@ func (c *classic) cell(point, action string) {
 	if point == string(failpoint.LXCUnpacking) {
 		c.dropImage()
 	}
+	if slices.Contains(c.host.Names(), "db") { // a cell that failed left it
+		c.start()
+		c.acknowledged("apply", "--allow", "destroy", "-f", c.file(""))
+		c.settled("")
+		c.stop()
+	}
 	c.plan, c.retries = point+"="+action+"#1", action == "panic"
 	c.start()
 	for _, stage := range lxcStages {
