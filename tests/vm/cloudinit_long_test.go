@@ -82,7 +82,10 @@ func withHostler(t *testing.T, b base) (disk string) {
 	t.Helper()
 	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
 	m.boot()
-	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq update && apt-get -qq -y install /root/hostler.deb </dev/null && rm /root/hostler.deb && cloud-init clean --logs --machine-id")
+	// An empty file gets a new id at the next boot. The option --machine-id of
+	// cloud-init 22.4 removes the file, and a root that is mounted read-only at
+	// first then gets none, without which networkd has no DHCP client.
+	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq update && apt-get -qq -y install /root/hostler.deb </dev/null && rm /root/hostler.deb && cloud-init clean --logs && : >/etc/machine-id")
 	m.off("poweroff")
 	disk = cache(t, "cloud-hostler.qcow2")
 	if err := os.Rename(m.disk(), disk); err != nil {
