@@ -95,7 +95,7 @@ func live(ctx context.Context, d *lxc.Driver) error {
 // same calls repeated come to the end, and nothing is left.
 func TestInterruptedAtEachPoint(t *testing.T) {
 	r := newRig(t, true)
-	cache := filepath.Join(filepath.Dir(r.path), "images")
+	cache := filepath.Join(r.folder.Dir, "images")
 	options, err := json.Marshal(child{Path: r.path, Bridge: r.bridge, Cache: cache, IDs: r.ids})
 	must(t, err)
 	d := r.broker("hostler")

@@ -4,13 +4,11 @@ package lxc_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,16 +16,17 @@ import (
 	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/images"
 	"hostler/containerbroker/lxc"
+	"hostler/containerbroker/lxc/lxctest"
 	"hostler/internal/hosttest"
 	"hostler/internal/run"
-	"hostler/storage/idmap"
 )
 
 // rig is a private folder of instances with a pool, and a bridge with a DHCP
 // server.
 type rig struct {
 	t            *testing.T
-	path, bridge string
+	folder       *lxctest.Folder
+	path, bridge string // path is the folder's
 	ids          lxc.IDs
 	cache        *images.Cache
 }
@@ -37,29 +36,15 @@ const image = "busybox/1"
 
 func newRig(t *testing.T, btrfs bool) *rig {
 	t.Helper()
-	// Guests' root must be able to enter the folder, and its path must be short.
-	path, err := os.MkdirTemp("/var/tmp", "lxt") //nolint:usetesting // its parent is for everybody, and its path short
-	must(t, err)
-	must(t, os.Chmod(path, 0o711))
-	r := &rig{t: t, path: filepath.Join(path, "lxc")}
-	t.Cleanup(func() { r.tearDown(path) })
-	must(t, os.Mkdir(r.path, 0o711))
-	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
-	must(t, err)
-	r.ids = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
+	size := ""
 	if btrfs {
-		pool := filepath.Join(r.path, ".hostler", "pool")
-		file := pool + ".img"
-		must(t, os.MkdirAll(pool, 0o711))
-		must(t, os.Chmod(filepath.Dir(pool), 0o711))
-		host(t, "truncate", "-s", "2G", file)
-		host(t, "mkfs.btrfs", "-q", file)
-		host(t, "mount", "-o", "loop", file, pool)
-		t.Cleanup(func() { host(t, "umount", pool) })
-		host(t, "btrfs", "quota", "enable", pool)
+		size = "2G"
 	}
+	r := &rig{t: t, folder: lxctest.NewFolder(t, "hostler", size)}
+	r.path, r.ids = r.folder.Path, r.folder.IDs
 	r.serve()
-	r.cache, err = images.Open(images.Options{Dir: filepath.Join(path, "images"), Runner: run.Host{}})
+	var err error
+	r.cache, err = images.Open(images.Options{Dir: filepath.Join(r.folder.Dir, "images"), Runner: run.Host{}})
 	must(t, err)
 	return r
 }
@@ -71,7 +56,7 @@ func (r *rig) serve() {
 	host(r.t, "ip", "address", "add", first+".1/24", "dev", r.bridge)
 	server := exec.Command("/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--bind-interfaces",
 		"--except-interface=lo", "--interface="+r.bridge, "--dhcp-authoritative", "--dhcp-no-override", "--no-ping",
-		"--dhcp-leasefile="+filepath.Join(filepath.Dir(r.path), "leases"), "--pid-file=", "--user=root",
+		"--dhcp-leasefile="+filepath.Join(r.folder.Dir, "leases"), "--pid-file=", "--user=root",
 		"--dhcp-range="+first+".2,"+first+".254,infinite")
 	must(r.t, server.Start())
 	r.t.Cleanup(func() {
@@ -82,25 +67,6 @@ func (r *rig) serve() {
 
 func (r *rig) broker(namespace string) *lxc.Driver {
 	return lxc.New(lxc.Options{Path: r.path, Namespace: namespace, IDs: r.ids, Bridge: r.bridge, Images: r.cache, KeepRemoved: time.Hour})
-}
-
-// tearDown removes all that liblxc and the driver keep.
-func (r *rig) tearDown(path string) {
-	left, _ := filepath.Glob("/sys/fs/cgroup/*/lxc.pivot.hostler")
-	more, _ := filepath.Glob("/sys/fs/cgroup/lxc.pivot.hostler")
-	for _, dir := range append(left, more...) {
-		// The last monitor is in it, or in one inside, until its end.
-		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if _ = syscall.Rmdir(dir + "/lxc.pivot"); !errors.Is(syscall.Rmdir(dir), syscall.EBUSY) {
-				break
-			}
-		}
-	}
-	must(r.t, os.RemoveAll(path))
-	must(r.t, os.RemoveAll("/run/lxc/lock"+r.path))
-	for dir := filepath.Dir("/run/lxc/lock" + r.path); dir != "/run/lxc/lock"; dir = filepath.Dir(dir) {
-		_ = syscall.Rmdir(dir)
-	}
 }
 
 // left describes what remains of the instances.

@@ -14,27 +14,23 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/containerbroker/lxc"
+	"hostler/containerbroker/lxc/lxctest"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/run"
-	"hostler/storage/idmap"
 	"hostler/tests/harness"
 )
 
 // lxcRig is a driver of classic LXC with a pool of its own, on the bridge of a
 // private LXD. The driver runs all programs through programs, which counts them.
 type lxcRig struct {
+	*lxctest.Folder
 	b        *testing.B
 	lxd      *rig
-	dir      string // holds everything
-	path     string // the folder of the driver's instances
-	ids      lxc.IDs
 	d        *lxc.Driver
 	programs *programs
 	image    string
@@ -44,26 +40,11 @@ func newLXCRig(b *testing.B) *lxcRig {
 	b.Helper()
 	r := &lxcRig{b: b, lxd: newRig(b, lxdtest.LXD, false), programs: &programs{}}
 	r.lxd.agent.Stop()
-	// The guests' root must be able to enter the folder, and its path must be short.
-	dir, err := os.MkdirTemp("/var/tmp", "lxbench") //nolint:usetesting // see above
-	r.must(err)
-	r.must(os.Chmod(dir, 0o711))
-	r.dir, r.path = dir, filepath.Join(dir, "lxc")
-	b.Cleanup(r.tearDown)
-	pool := filepath.Join(r.path, ".bench", "pool")
-	r.must(os.MkdirAll(pool, 0o711))
-	harness.Run(b, "chmod", "711", r.path, filepath.Dir(pool))
-	harness.Run(b, "truncate", "-s", "4G", pool+".img")
-	harness.Run(b, "mkfs.btrfs", "-q", pool+".img")
-	harness.Run(b, "mount", "-o", "loop", pool+".img", pool)
-	b.Cleanup(func() { harness.Run(b, "umount", pool) })
-	harness.Run(b, "btrfs", "quota", "enable", pool)
-	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
-	r.must(err)
-	r.ids = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
+	r.Folder = lxctest.NewFolder(b, "bench", "4G")
 	r.d = lxc.New(lxc.Options{
-		Path: r.path, Namespace: "bench", IDs: r.ids, Bridge: r.lxd.lxd.Bridge, Images: tiny(r.tar()), Host: r.programs, Runner: r.programs,
+		Path: r.Path, Namespace: "bench", IDs: r.IDs, Bridge: r.lxd.lxd.Bridge, Images: tiny(r.tar()), Host: r.programs, Runner: r.programs,
 	})
+	var err error
 	r.image, err = r.d.EnsureImage(b.Context(), "tiny", nil)
 	r.must(err)
 	return r
@@ -79,27 +60,9 @@ func (r *lxcRig) must(err error) {
 // tar makes the image that the private LXD has too.
 func (r *lxcRig) tar() string {
 	r.b.Helper()
-	path := filepath.Join(r.dir, "tiny.tar")
+	path := filepath.Join(r.Dir, "tiny.tar")
 	r.must(lxdtest.BuildTiny(path, ""))
 	return path
-}
-
-// tearDown removes the files, and the cgroup that the last monitor leaves at
-// its end.
-func (r *lxcRig) tearDown() {
-	left, _ := filepath.Glob("/sys/fs/cgroup/*/lxc.pivot.bench")
-	more, _ := filepath.Glob("/sys/fs/cgroup/lxc.pivot.bench")
-	for _, dir := range append(left, more...) {
-		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if _ = syscall.Rmdir(dir + "/lxc.pivot"); !errors.Is(syscall.Rmdir(dir), syscall.EBUSY) {
-				break
-			}
-		}
-	}
-	r.must(os.RemoveAll(r.dir))
-	r.must(os.RemoveAll("/run/lxc/lock" + r.dir))
-	_ = syscall.Rmdir("/run/lxc/lock/var/tmp")
-	_ = syscall.Rmdir("/run/lxc/lock/var")
 }
 
 // machine returns the declaration of a container like those of LXD.
@@ -197,8 +160,8 @@ func (t tiny) EnsureOrOwn(ctx context.Context, ref string, format images.Format,
 // of the other containers.
 func (r *lxcRig) byTools() (create, remove func(name string)) {
 	r.b.Helper()
-	path := filepath.Join(r.dir, "tools")
-	work := filepath.Join(r.dir, "work")
+	path := filepath.Join(r.Dir, "tools")
+	work := filepath.Join(r.Dir, "work")
 	r.must(errors.Join(os.Mkdir(path, 0o711), os.MkdirAll(filepath.Join(work, "meta"), 0o711)))
 	for name, text := range map[string]string{
 		"config": "lxc.arch = linux64\n", "config-user": "lxc.arch = linux64\n", "excludes-user": "./dev\n", "create-message": "\n", "templates": "",
@@ -207,10 +170,10 @@ func (r *lxcRig) byTools() (create, remove func(name string)) {
 	}
 	meta, tree := filepath.Join(work, "meta.tar.xz"), filepath.Join(work, "root.tar.xz")
 	harness.Run(r.b, "tar", "-C", filepath.Join(work, "meta"), "-cJf", meta, ".")
-	harness.Run(r.b, "tar", "-C", work, "-xf", filepath.Join(r.dir, "tiny.tar"))
+	harness.Run(r.b, "tar", "-C", work, "-xf", filepath.Join(r.Dir, "tiny.tar"))
 	harness.Run(r.b, "tar", "-C", filepath.Join(work, "rootfs"), "-cJf", tree, ".")
 	var config bytes.Buffer
-	fmt.Fprintf(&config, "lxc.idmap = u 0 %d 65536\nlxc.idmap = g 0 %d 65536\n", r.ids.FirstUser, r.ids.FirstGroup)
+	fmt.Fprintf(&config, "lxc.idmap = u 0 %d 65536\nlxc.idmap = g 0 %d 65536\n", r.IDs.FirstUser, r.IDs.FirstGroup)
 	fmt.Fprintf(&config, "lxc.net.0.type = veth\nlxc.net.0.link = %s\nlxc.net.0.flags = up\n", r.lxd.lxd.Bridge)
 	file := filepath.Join(work, "config")
 	r.must(os.WriteFile(file, config.Bytes(), 0o644))
