@@ -25,8 +25,8 @@ const (
 	// Rejoin puts a guest's port back under Bridge. It succeeds for a missing
 	// port, because then the guest has ended.
 	Rejoin Op = "rejoin"
-	// RemovePair removes both ends of a veth pair. It succeeds for a missing pair,
-	// and refuses one whose other end a guest has.
+	// RemovePair removes both ends of a veth pair. It does nothing if the pair is
+	// missing or a guest has the other end.
 	RemovePair    Op = "remove-pair"
 	AddAddress    Op = "add-address"
 	DeleteAddress Op = "delete-address"

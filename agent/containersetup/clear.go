@@ -19,8 +19,8 @@ import (
 type clearing struct {
 	// failures are the failed attempts that Clear() has handled, by machine.
 	failures map[string]int
-	// ranAt is the time of the last run. again is the time at which the next one
-	// is due, or zero.
+	// ranAt is the time of the last run after Prepared(). again is the time at which
+	// the next run is due, or zero.
 	ranAt, again time.Time
 	// places are the paths of moved files. clearErr is the last error of Clear().
 	places   []string

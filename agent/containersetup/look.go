@@ -3,7 +3,7 @@ package containersetup
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
 
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
@@ -21,7 +21,8 @@ type seen struct {
 	generation int64
 	// failures are the failed attempts of the type's machines, by name.
 	failures map[string]int
-	// removed means that a machine of the type was removed since the last look.
+	// removed means that a machine, perhaps of another type, was removed since the
+	// last look.
 	removed bool
 }
 
@@ -39,6 +40,7 @@ func (s seen) failedSince(before map[string]int) bool {
 func kinds() []string { return []string{spec.KindMachine, spec.KindHost, spec.KindContainerType} }
 
 func (w *Worker) read(ctx context.Context) (s seen, err error) {
+	removed := w.touched.take()
 	objects, _, err := w.Store.List(ctx, kinds()...)
 	if err != nil {
 		return s, fmt.Errorf("cannot read the declared machines: %w", err)
@@ -47,6 +49,7 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindMachine:
+			delete(removed, o.Name)
 			m, err := w.machines.Decode(o, w.decode)
 			if err != nil {
 				return s, err
@@ -65,11 +68,37 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 			}
 		}
 	}
-	s.removed = slices.ContainsFunc(w.machines.Keep(objects), func(m machine) bool { return m.needs })
+	w.machines.Keep(objects)
+	s.removed = len(removed) > 0
 	err = reconcile.Configure(objects, func(r spec.HostRecord) {
 		s.needed = s.needed || r.HarvestsUnknown() && s.status.State == StateReady
 	})
 	return s, err
+}
+
+// touched holds the names of the machines that changed since the last look. A
+// machine may come and go between two looks.
+type touched struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (t *touched) add(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names == nil {
+		t.names = map[string]bool{}
+	}
+	t.names[name] = true
+}
+
+// take returns the names and forgets them.
+func (t *touched) take() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := t.names
+	t.names = nil
+	return names
 }
 
 // machine is the part of a machine's record that the worker needs.

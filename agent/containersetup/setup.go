@@ -66,7 +66,8 @@ type Options struct {
 	// means that there is nothing to clear. It runs before Prepared(), after a
 	// failed operation on a machine of the type, and RestEvery (0 means 10 s) after
 	// a removal, at most once per ClearEvery (0 means a minute). If files remain or
-	// it fails, it runs again after RestEvery. It also runs after the last removal.
+	// it fails, it runs again after RestEvery. It also runs once
+	// after the last removal.
 	Clear                 func(ctx context.Context) (places []string, more bool, err error)
 	ClearEvery, RestEvery time.Duration
 	// LookEvery is the interval of checking whether the provisioner runs, if it is
@@ -80,6 +81,7 @@ type Worker struct {
 	Options
 
 	machines reconcile.Cache[machine]
+	touched  touched
 	prepared bool
 	started  atomic.Bool
 	// ready means that this process has seen the type ready; the record of an
@@ -106,6 +108,11 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) changed(_ context.Context, ids []state.ID) {
+	for _, id := range ids {
+		if id.Kind == spec.KindMachine {
+			w.touched.add(id.Name)
+		}
+	}
 	switch machines := !slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine }); {
 	case machines && w.started.Load():
 		w.SignalWithin(unhurried)

@@ -216,7 +216,7 @@ const (
 	opInstall    Op = "install"    // install the missing programs
 	opPromise    Op = "promise"    // store the assigned addresses before they are used
 	opLinks      Op = "links"      // change the links of a network
-	opStray      Op = "stray"      // remove a bridge without a record
+	opStray      Op = "stray"      // remove a bridge without a record, or a pair without a guest
 	opOrphan     Op = "orphan"     // end a DHCP server without a network
 	opRelease    Op = "release"    // let go of a kernel parameter but leave it set, if foreign bridges rely on it
 	opParameters Op = "parameters" // set the kernel parameters

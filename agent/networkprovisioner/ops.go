@@ -17,7 +17,7 @@ import (
 
 // optional holds the descriptions of the optional operations for the log.
 var optional = map[Op]string{
-	opStray:  "remove an undeclared bridge",
+	opStray:  "remove a device that nothing declares or uses",
 	opOrphan: "remove the DHCP server of a removed network",
 	opDrop:   "remove the boot configuration of a removed bridge",
 }

@@ -11,10 +11,11 @@ import (
 	"hostler/hostnet"
 )
 
-// pairAge is how long a pair of devices may have no guest at its other end. A
-// hypervisor that starts an instance makes the pair and gives the end away at
-// once. If the hypervisor is killed in between, the pair stays, and each later
-// start of the instance fails because the device exists.
+// pairAge is how long a pair of devices may have both ends in the host. A
+// hypervisor that starts an instance makes the pair and gives one end to the guest
+// within about a second; thirty are enough on a very busy host. If the hypervisor
+// is killed in between, the pair stays, and each later start of the instance fails
+// because the device exists.
 const pairAge = 30 * time.Second
 
 // pairs holds the time at which a pass first saw each pair without a guest, by
@@ -50,7 +51,8 @@ func (m *maker) abandoned() (steps []hostnet.Step) {
 	}
 	for i, n := range m.Networks {
 		for _, g := range m.p.Networks[i].Guests {
-			if port := containerbroker.PortOf(g.MAC); slices.Contains(m.o.Abandoned, port) {
+			// An entry that only keeps an address has no MAC address.
+			if port := containerbroker.PortOf(g.MAC); g.MAC != "" && slices.Contains(m.o.Abandoned, port) {
 				steps = append(steps, hostnet.Step{Op: hostnet.RemovePair, UID: n.UID, Link: port})
 			}
 		}

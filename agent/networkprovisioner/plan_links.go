@@ -88,7 +88,6 @@ func (m *maker) want(n Network, p Planned) {
 func (m *maker) links() []hostnet.Step {
 	p, o := &m.p, m.o
 	steps, problems := hostnet.Plan(m.wanted, o.Host)
-	steps = append(steps, m.abandoned()...)
 	for _, problem := range problems {
 		if i, ok := m.at[problem.UID]; ok {
 			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
@@ -118,6 +117,7 @@ func (m *maker) links() []hostnet.Step {
 			p.Unknown = append(p.Unknown, s.Link)
 		}
 	}
+	p.Strays = append(p.Strays, m.abandoned()...)
 	for _, l := range o.Host.Links {
 		if l.Kind == "bridge" && l.Alias == "" && !hostnet.Ours(m.policy.Namespace, l) && slices.Contains(o.Own.Persistent, l.Name) { // unclaimed
 			p.Unknown = append(p.Unknown, l.Name)

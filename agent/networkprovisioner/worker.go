@@ -82,7 +82,7 @@ type Worker struct {
 	idle bool
 	// resumes counts the passes after which a DHCP client stayed paused.
 	resumes int
-	pairs   pairs // those that no guest uses
+	pairs   pairs // pairs without a guest
 	// failed holds the failures, by the network's uid or allNetworks.
 	failed reconcile.Failures
 	// notices holds the notices of the last pass. shown collects the notices of

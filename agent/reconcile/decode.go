@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"maps"
+
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -43,18 +45,11 @@ func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (
 	return v, err
 }
 
-// Keep drops the cached values of all objects that are not in objects, and
-// returns them.
-func (c Cache[T]) Keep(objects []state.Object) (dropped []T) {
+// Keep drops the cached values of all objects that are not in objects.
+func (c Cache[T]) Keep(objects []state.Object) {
 	there := make(map[string]bool, len(objects))
 	for _, o := range objects {
 		there[o.UID] = true
 	}
-	for uid, v := range c {
-		if !there[uid] {
-			dropped = append(dropped, v.value)
-			delete(c, uid)
-		}
-	}
-	return dropped
+	maps.DeleteFunc(c, func(uid string, _ cached[T]) bool { return !there[uid] })
 }

@@ -62,6 +62,6 @@ func (d *Driver) clearRoots(token string) error {
 }
 
 // forget removes the files of an attempt.
-func (d *Driver) forget(making, root string) error {
-	return errors.Join(removeVolume(root), os.RemoveAll(making))
+func (d *Driver) forget(token string) error {
+	return errors.Join(d.clearRoots(token), os.RemoveAll(d.own("making", token)))
 }

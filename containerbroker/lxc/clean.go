@@ -79,35 +79,75 @@ func (d *Driver) dropAttempts(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// moveRoots moves the root filesystems that no instance uses.
+// moveRoots moves the root filesystems that no instance uses. Creations and
+// deletions may go on meanwhile. A root filesystem passes from a creation to an
+// instance, and from there to the folder removed, so the users are read in this
+// order, after the root filesystems.
 func (d *Driver) moveRoots() (places []string, err error) {
-	entries, err := d.entries()
+	var roots []string
+	for _, kind := range []string{dirGuests, dirPrivileged} {
+		found, err := os.ReadDir(d.pool(kind))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			roots = append(roots, d.pool(kind, r.Name()))
+		}
+	}
+	used, err := d.usedRoots()
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
-	for _, e := range entries {
-		used[e.root] = true
-	}
-	for _, kind := range []string{dirGuests, dirPrivileged} {
-		roots, err := os.ReadDir(d.pool(kind))
-		if err != nil {
+	for _, root := range roots {
+		if used[root] {
+			continue
+		}
+		aside := d.pool("leftovers", filepath.Base(root)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
+		if err := os.MkdirAll(filepath.Dir(aside), 0o700); err != nil {
 			return places, err
 		}
-		for _, r := range roots {
-			root := d.pool(kind, r.Name())
-			if used[root] {
-				continue
-			}
-			aside := d.pool("leftovers", r.Name()+"-"+strconv.FormatInt(time.Now().Unix(), 10))
-			if err := os.MkdirAll(filepath.Dir(aside), 0o700); err != nil {
-				return places, err
-			}
-			if err := renameNew(root, aside); err != nil {
-				return places, err
-			}
+		switch err := renameNew(root, aside); {
+		case errors.Is(err, os.ErrNotExist): // a deletion has removed it
+		case err != nil:
+			return places, err
+		default:
 			places = append(places, aside)
 		}
 	}
 	return places, nil
+}
+
+// usedRoots returns the root filesystems of running creations, of instances, and
+// of instances whose deletion has begun.
+func (d *Driver) usedRoots() (map[string]bool, error) {
+	used := map[string]bool{}
+	making, err := os.ReadDir(d.own("making"))
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range making {
+		used[d.rootOf(a.Name(), false)], used[d.rootOf(a.Name(), true)] = true, true
+	}
+	entries, err := d.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		used[e.root] = true
+	}
+	removed, err := os.ReadDir(d.own("removed"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range removed {
+		text, err := readFile(d.own("removed", e.Name(), fileConfig), maxConfig)
+		switch {
+		case errors.Is(err, os.ErrNotExist): // only its logs are left
+		case err != nil:
+			return nil, err
+		default:
+			used[rootPath(parseConfig(string(text)))] = true
+		}
+	}
+	return used, nil
 }

@@ -54,7 +54,7 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	ended := false
 	defer func() {
 		if _, err := os.Lstat(making); !ended && err == nil { // a panic
-			_ = d.forget(making, root)
+			_ = d.forget(m.Stamp.Token)
 		}
 		_ = folder.Close()
 	}()
@@ -71,7 +71,7 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	if _, gone := os.Lstat(making); errors.Is(gone, os.ErrNotExist) {
 		return err // the instance has its name, only the answer is missing
 	}
-	if err := d.forget(making, root); err != nil {
+	if err := d.forget(m.Stamp.Token); err != nil {
 		return fault.New(fault.NeedsOperator, "its files in %s remain: %w", making, err)
 	}
 	if errors.Is(err, os.ErrExist) {

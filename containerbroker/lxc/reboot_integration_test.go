@@ -87,6 +87,41 @@ func TestLeftovers(t *testing.T) {
 	must(t, os.RemoveAll(w.path+"/copied"))
 }
 
+// Creations and deletions go on while leftovers are looked for: none of their files
+// is taken for one, and none of their steps fails.
+func TestLeftoversBesideCreationsAndDeletions(t *testing.T) {
+	w := newWorld(t)
+	const turns, rounds = 3, 8
+	errs := make(chan error, turns)
+	for turn := range turns {
+		m := w.machine(t, "turn"+strconv.Itoa(turn))
+		token := m.Stamp.Token
+		go func() {
+			var failed error
+			for round := range rounds {
+				m.Stamp.Token = token + "-" + strconv.Itoa(round)
+				failed = errors.Join(failed, w.d.Create(t.Context(), m, nil), w.d.Delete(t.Context(), m.Name, m.Stamp))
+			}
+			errs <- failed
+		}()
+	}
+	looks := 0
+	for ended := 0; ended < turns; looks++ {
+		if places, _, err := w.d.MoveLeftovers(t.Context()); len(places) > 0 || err != nil {
+			t.Fatalf("look %d: %q, %v", looks, places, err)
+		}
+		select {
+		case err := <-errs:
+			must(t, err)
+			ended++
+		default:
+		}
+	}
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left after %d looks: %v", looks, left)
+	}
+}
+
 // Deletions at the same time, of which each removes logs of others, do not disturb
 // each other.
 func TestManyDeletions(t *testing.T) {

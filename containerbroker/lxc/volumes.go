@@ -69,20 +69,34 @@ func removeVolume(path string) error {
 	if s.Ino != btrfsRootInode {
 		return os.RemoveAll(path)
 	}
+	// Two calls may remove the same volume at once, so what is missing is removed.
 	err := deleteSubvolume(path)
-	if !errors.Is(err, unix.ENOTEMPTY) {
-		return err
+	if errors.Is(err, unix.ENOTEMPTY) {
+		err = deleteInner(path)
 	}
+	return unless(err, os.ErrNotExist)
+}
+
+// deleteInner deletes a subvolume after those that the guest made inside.
+func deleteInner(path string) error {
 	inner, err := innerSubvolumes(path)
 	if err != nil {
 		return err
 	}
 	for _, sub := range inner {
-		if err := deleteSubvolume(sub); err != nil {
+		if err := unless(deleteSubvolume(sub), os.ErrNotExist); err != nil {
 			return fmt.Errorf("cannot remove a subvolume that the guest made: %w", err)
 		}
 	}
 	return deleteSubvolume(path)
+}
+
+// unless returns nil for an error of this kind.
+func unless(err, kind error) error {
+	if errors.Is(err, kind) {
+		return nil
+	}
+	return err
 }
 
 func deleteSubvolume(path string) error {

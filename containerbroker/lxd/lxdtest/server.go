@@ -115,6 +115,7 @@ func (s *Server) Run() {
 	err := until(func() error {
 		select {
 		case <-s.exited:
+			s.t.Log("the daemon ended while it started, and is started again")
 			s.launch()
 		default:
 		}
