@@ -1,24 +1,38 @@
 package lxc
 
 import (
+	"context"
 	"errors"
 	"os"
+	"time"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
+
+// beginWithin is how long begin waits for the lock, which a look for leftovers
+// may hold for a moment.
+const beginWithin = 2 * time.Second
 
 // begin makes the folder of an attempt and locks it. The lock tells a running
 // attempt from one that was interrupted.
-func (d *Driver) begin(making string) (*os.File, error) {
-	if err := os.Mkdir(making, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, err
+func (d *Driver) begin(ctx context.Context, making string) (*os.File, error) {
+	for deadline := time.Now().Add(beginWithin); ; {
+		if err := os.Mkdir(making, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+		folder, free, err := tryFolder(making)
+		if err != nil || free && folder != nil {
+			return folder, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fault.New(fault.Transient, "another process is creating it")
+		}
+		if err := pause.For(ctx, lockEvery); err != nil {
+			return nil, err
+		}
 	}
-	folder, free, err := tryFolder(making)
-	if err == nil && (!free || folder == nil) {
-		err = fault.New(fault.Transient, "another process is creating it")
-	}
-	return folder, err
 }
 
 // equip gives a new instance the machine's interfaces and disks.

@@ -46,7 +46,7 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	}
 	progress.Report("create", "creating "+m.Name, -1)
 	making := d.own("making", m.Stamp.Token)
-	folder, err := d.begin(making)
+	folder, err := d.begin(ctx, making)
 	if err != nil {
 		return err
 	}
