@@ -71,3 +71,13 @@ func TestThePairOfAnAbandonedStartIsRemoved(t *testing.T) {
 		t.Errorf("the next pass is due after %v, there are %v", due.Sub(r.now), names())
 	}
 }
+
+// An entry that only keeps an address names no device.
+func TestAnEntryWithoutAMACAddressNamesNoPair(t *testing.T) {
+	d, o := Desired{Networks: []Network{network("lan", lan())}}, Observed{Abandoned: []string{containerbroker.PortPrefix}}
+	released := t0
+	d.Networks[0].Status.Guests = map[string]spec.GuestAddress{"web/eth0#10.20.0.9": {Addresses: []string{"10.20.0.9/24"}, Released: &released}}
+	if p := Make(d, o, policy()); len(p.Strays) > 0 {
+		t.Errorf("removed: %v", p.Strays)
+	}
+}
