@@ -127,11 +127,11 @@ func (d *Driver) applyLimit(ctx context.Context, name, field string, p container
 	return nil
 }
 
-// cgroupPath returns the folder of a cgroup that a monitor named. It refuses a
-// path that leaves the hierarchy.
+// cgroupPath returns the folder of a cgroup that a monitor named, on cgroup v1 with
+// a slash in front and on v2 without. It refuses a path that leaves the hierarchy.
 func (d *Driver) cgroupPath(controller, path string) (string, error) {
-	path = strings.TrimRight(path, "\x00")
-	if !strings.HasPrefix(path, "/") || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+	path = strings.TrimPrefix(strings.TrimRight(path, "\x00"), "/")
+	if !filepath.IsLocal(path) || filepath.Clean(path) != path || path == "." || strings.ContainsRune(path, 0) {
 		return "", fmt.Errorf("the monitor names no cgroup")
 	}
 	return filepath.Join(d.opts.Cgroup, controller, path), nil

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler/containerbroker"
 )
 
@@ -147,4 +149,65 @@ func TestBadAnswers(t *testing.T) {
 	if _, err := d.ask(context.Background(), "absent", cmdState, nil); !errors.Is(err, errNoMonitor) {
 		t.Errorf("without a monitor: %v", err)
 	}
+}
+
+// A monitor of liblxc 5 names the cgroup of a hierarchy by one of its controllers: on
+// cgroup v1 with a slash in front, on v2 without. It closes a connection that asks
+// for no controller.
+func TestTheCgroupOfAMonitor(t *testing.T) {
+	for _, c := range []struct {
+		unified                        bool
+		controller, asked, named, want string
+	}{
+		{false, "cpu", "cpu\x00", "/lxc.payload.hostler.web", "/cg/cpu/lxc.payload.hostler.web"},
+		{true, "", "memory\x00", "lxc.payload.hostler.web", "/cg/lxc.payload.hostler.web"},
+		{true, "", "memory\x00", "/lxc.payload.hostler.web", "/cg/lxc.payload.hostler.web"},
+		{true, "", "memory\x00", "../etc", ""},
+		{true, "", "memory\x00", "/", ""},
+		{true, "", "memory\x00", "", ""},
+		{true, "", "memory\x00", "a//b", ""},
+	} {
+		d := New(Options{Path: t.TempDir(), Cgroup: "/cg", AnswerTimeout: 50 * time.Millisecond})
+		d.layout = func() bool { return c.unified }
+		asked := make(chan string, 1)
+		d.dial = func(context.Context, string) (*net.UnixConn, error) {
+			ours, theirs, err := socketPair()
+			if err != nil {
+				return nil, err
+			}
+			go func() {
+				defer func() { _ = theirs.Close() }()
+				b := make([]byte, 64)
+				n, _ := theirs.Read(b)
+				asked <- string(b[min(16, n):n])
+				_, _ = theirs.Write(append(frame(0, int32(len(c.named)+1), 0), c.named+"\x00"...))
+			}()
+			return ours, nil
+		}
+		got, err := d.limitCgroup(t.Context(), "web", c.controller)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%+v: %q, %v", c, got, err)
+		}
+		if data := <-asked; data != c.asked {
+			t.Errorf("%+v: asked for %q", c, data)
+		}
+	}
+}
+
+func socketPair() (ours, theirs *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "monitor")
+		end, failed := net.FileConn(file)
+		_ = file.Close()
+		if failed != nil {
+			return nil, nil, failed
+		}
+		ends[i] = end.(*net.UnixConn)
+	}
+	return ends[0], ends[1], nil
 }

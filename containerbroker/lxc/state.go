@@ -57,13 +57,15 @@ func (d *Driver) pidOf(ctx context.Context, name string) (int, error) {
 }
 
 // limitCgroup returns the folder of the cgroup that holds an instance's limits.
-// On cgroup v1, controller selects the hierarchy.
+// On cgroup v1, controller selects the hierarchy. The only one of v2 must be asked
+// for by a controller that it has, else the monitor does not answer; the
+// initialiser requires memory.
 func (d *Driver) limitCgroup(ctx context.Context, name, controller string) (string, error) {
-	var data []byte
-	if !d.unified() {
-		data = append([]byte(controller), 0)
+	asked := controller
+	if d.unified() {
+		controller, asked = "", "memory"
 	}
-	a, err := d.ask(ctx, name, cmdLimitCgroup, data)
+	a, err := d.ask(ctx, name, cmdLimitCgroup, append([]byte(asked), 0))
 	if err != nil {
 		return "", err
 	}
