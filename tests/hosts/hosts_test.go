@@ -211,6 +211,12 @@ func (s *site) lxc() {
 	}
 	s.host.Sh("sed -i 's/type: lxc/type: lxc, memory: 256MiB/' /root/bare.yaml && hostler apply -f /root/bare.yaml --wait --timeout 3m")
 	s.host.Sh("hostler delete -f /root/bare.yaml --wait --timeout 3m && ! lxc-info -n bare")
+
+	s.host.Sh("sed 's/^  web:/  classic:/' /usr/share/doc/hostler/examples/lxc.yaml >/root/classic.yaml && hostler apply -f /root/classic.yaml --wait --timeout 9m")
+	if got := s.host.Sh("hostler exec classic -- sh -c '. /etc/os-release; echo $ID/$VERSION_ID $(systemctl is-active multi-user.target)'"); got != "debian/12 active\n" {
+		s.Errorf("the machine of the example runs %q", got)
+	}
+	s.host.Sh("hostler delete -f /root/classic.yaml --wait --timeout 3m")
 }
 
 func (s *site) kvm() {
