@@ -142,7 +142,7 @@ func (c *cloud) released(id string) {
 	if out := c.instances(); out != "web,RUNNING" {
 		c.Errorf("the released instance: %s", out)
 	}
-	if now := c.Sh("hostler get machine web -o json | grep '\"uid\"'"); now == id {
+	if now := c.Sh("hostler get machine web -o json | grep '\"uid\"'"); strings.Contains(now, id) {
 		c.Errorf("the machine has its former uid %s", id)
 	}
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,13 +60,18 @@ func (c *Cloud) Ended(want string) (long string) {
 // Running waits until the agent has started the machine, and returns its uid.
 func (c *Cloud) Running(name string) string {
 	c.Helper()
+	var all []struct{ Status, UID, Message string }
 	Wait(c, name, c.Patience, func() error {
-		if out, err := c.Try("hostler get machine " + name); err != nil || !strings.Contains(out, "running") {
-			return fmt.Errorf("%s %v", out, err)
+		out, err := c.Try("hostler get machine " + name + " -o json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &all)
 		}
-		return nil
+		if err == nil && (len(all) != 1 || all[0].Status != "running") { // a message may have the word, too
+			err = fmt.Errorf("it is %+v", all)
+		}
+		return err
 	})
-	return c.Sh("hostler get machine " + name + " -o json | grep '\"uid\"'")
+	return all[0].UID
 }
 
 // Instances lists the names, states and first processes of the hypervisor's
