@@ -19,6 +19,7 @@ import (
 	"hostler/containerbroker/lxc/lxctest"
 	"hostler/internal/hosttest"
 	"hostler/internal/run"
+	"hostler/storage/idmap"
 )
 
 // rig is a private folder of instances with a pool, and a bridge with a DHCP
@@ -41,9 +42,11 @@ func newRig(t *testing.T, btrfs bool) *rig {
 		size = "2G"
 	}
 	r := &rig{t: t, folder: lxctest.NewFolder(t, "hostler", size)}
-	r.path, r.ids = r.folder.Path, r.folder.IDs
+	r.path = r.folder.Path
+	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
+	must(t, err)
+	r.ids = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
 	r.serve()
-	var err error
 	r.cache, err = images.Open(images.Options{Dir: filepath.Join(r.folder.Dir, "images"), Runner: run.Host{}})
 	must(t, err)
 	return r

@@ -22,6 +22,7 @@ import (
 	"hostler/containerbroker/lxc/lxctest"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/run"
+	"hostler/storage/idmap"
 	"hostler/tests/harness"
 )
 
@@ -31,6 +32,7 @@ type lxcRig struct {
 	*lxctest.Folder
 	b        *testing.B
 	lxd      *rig
+	ids      lxc.IDs
 	d        *lxc.Driver
 	programs *programs
 	image    string
@@ -41,10 +43,12 @@ func newLXCRig(b *testing.B) *lxcRig {
 	r := &lxcRig{b: b, lxd: newRig(b, lxdtest.LXD, false), programs: &programs{}}
 	r.lxd.agent.Stop()
 	r.Folder = lxctest.NewFolder(b, "bench", "4G")
+	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
+	r.must(err)
+	r.ids = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
 	r.d = lxc.New(lxc.Options{
-		Path: r.Path, Namespace: "bench", IDs: r.IDs, Bridge: r.lxd.lxd.Bridge, Images: tiny(r.tar()), Host: r.programs, Runner: r.programs,
+		Path: r.Path, Namespace: "bench", IDs: r.ids, Bridge: r.lxd.lxd.Bridge, Images: tiny(r.tar()), Host: r.programs, Runner: r.programs,
 	})
-	var err error
 	r.image, err = r.d.EnsureImage(b.Context(), "tiny", nil)
 	r.must(err)
 	return r
@@ -173,7 +177,7 @@ func (r *lxcRig) byTools() (create, remove func(name string)) {
 	harness.Run(r.b, "tar", "-C", work, "-xf", filepath.Join(r.Dir, "tiny.tar"))
 	harness.Run(r.b, "tar", "-C", filepath.Join(work, "rootfs"), "-cJf", tree, ".")
 	var config bytes.Buffer
-	fmt.Fprintf(&config, "lxc.idmap = u 0 %d 65536\nlxc.idmap = g 0 %d 65536\n", r.IDs.FirstUser, r.IDs.FirstGroup)
+	fmt.Fprintf(&config, "lxc.idmap = u 0 %d 65536\nlxc.idmap = g 0 %d 65536\n", r.ids.FirstUser, r.ids.FirstGroup)
 	fmt.Fprintf(&config, "lxc.net.0.type = veth\nlxc.net.0.link = %s\nlxc.net.0.flags = up\n", r.lxd.lxd.Bridge)
 	file := filepath.Join(work, "config")
 	r.must(os.WriteFile(file, config.Bytes(), 0o644))

@@ -1,16 +1,15 @@
 package lxctest
 
 import (
+	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
-	"hostler/containerbroker/lxc"
-	"hostler/storage/idmap"
+	"hostler/internal/run"
 )
 
 // Folder is liblxc's folder of instances for a test that uses the driver without
@@ -18,8 +17,6 @@ import (
 type Folder struct {
 	// Dir holds everything, Path is the folder of instances inside.
 	Dir, Path string
-	// IDs are those of the guests: the subordinate ids of root.
-	IDs lxc.IDs
 }
 
 // NewFolder makes a folder, which is removed at the test's end. With a size, e.g. 2G, it has
@@ -32,9 +29,6 @@ func NewFolder(t testing.TB, namespace, size string) *Folder {
 	f := &Folder{Dir: dir, Path: filepath.Join(dir, "lxc")}
 	t.Cleanup(func() { f.remove(t, namespace) })
 	must(t, errors.Join(os.Chmod(dir, 0o711), os.Mkdir(f.Path, 0o711)))
-	ids, err := idmap.Of("/etc/subuid", "/etc/subgid", "root", idmap.Map{})
-	must(t, err)
-	f.IDs = lxc.IDs{FirstUser: ids.Users.First, FirstGroup: ids.Groups.First, Count: min(ids.Users.Count, ids.Groups.Count)}
 	if size != "" {
 		pool := filepath.Join(f.Path, "."+namespace, "pool")
 		must(t, errors.Join(os.MkdirAll(pool, 0o711), os.Chmod(filepath.Dir(pool), 0o711)))
@@ -71,8 +65,9 @@ func (f *Folder) remove(t testing.TB, namespace string) {
 
 func host(t testing.TB, command ...string) {
 	t.Helper()
-	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v: %s", command, err, out)
+	out, err := run.Host{}.Run(context.Background(), run.Command{Path: "/usr/bin/env", Args: command, Timeout: waitLimit})
+	if err != nil {
+		t.Fatalf("%v: %v: %s", command, err, out.Stderr)
 	}
 }
 
