@@ -33,8 +33,10 @@ func NewFolder(t testing.TB, namespace, size string) *Folder {
 		pool := filepath.Join(f.Path, "."+namespace, "pool")
 		must(t, errors.Join(os.MkdirAll(pool, 0o711), os.Chmod(filepath.Dir(pool), 0o711)))
 		for _, command := range [][]string{
-			{"truncate", "-s", size, pool + ".img"}, {"mkfs.btrfs", "-q", pool + ".img"},
-			{"mount", "-o", "loop", pool + ".img", pool}, {"btrfs", "quota", "enable", pool},
+			{"truncate", "-s", size, pool + ".img"},
+			{"mkfs.btrfs", "-q", pool + ".img"},
+			{"mount", "-o", "loop", pool + ".img", pool},
+			{"btrfs", "quota", "enable", pool},
 		} {
 			host(t, command...)
 		}
