@@ -58,21 +58,21 @@ func (r *kvmRig) delete() {
 	r.agent.Run("delete", "declaration/bench", "--wait")
 }
 
-// BenchmarkGuests defines and starts the same guests with hostler, with virsh
-// and with virt-install, round by round on one libvirt, until libvirt calls
-// the last one running. Hostler makes their disks, their seeds and its own
-// record in that time; the others find the disks, and virsh the seeds and the
-// definitions, that hostler made.
+// BenchmarkGuests defines and starts the same guests with hostler and with virsh,
+// round by round on one libvirt, until libvirt calls the last one running.
+// Hostler makes their disks, their seeds and its own record in that time; virsh
+// finds those that hostler made, with the definitions.
 func BenchmarkGuests(b *testing.B) {
 	r := newKVMRig(b)
-	var apply, virsh, install []time.Duration
+	var apply, virsh []time.Duration
 	most, each := 0, map[uint32]int{}
+	all := names("m", guests)
 	for range rounds {
 		file := r.agent.File("bench", r.declaration(guests, true))
 		r.proxy.Calls()
 		apply = append(apply, took(func() {
 			r.agent.Run("apply", "--allow", "destroy", "-f", file)
-			r.running(names("m", guests))
+			r.running(all)
 		}))
 		if calls, by := r.proxy.Calls(); calls > most {
 			most, each = calls, by
@@ -80,41 +80,38 @@ func BenchmarkGuests(b *testing.B) {
 		// Left alone, the agent would start again what is ended here.
 		r.agent.Stop()
 		definitions := map[string]string{}
-		for _, name := range names("m", guests) {
+		for _, name := range all {
 			definitions[name] = filepath.Join(b.TempDir(), name+".xml")
 			text := r.server.Virsh("dumpxml", "--inactive", "--security-info", name)
 			if err := os.WriteFile(definitions[name], []byte(text), 0o600); err != nil {
 				b.Fatal(err)
 			}
-			r.remove(name)
+		}
+		r.kill(all)
+		for _, name := range all {
+			r.server.Virsh("undefine", name, "--nvram")
 		}
 		virsh = append(virsh, took(func() {
-			for _, name := range names("m", guests) {
+			for _, name := range all {
 				r.server.Virsh("define", definitions[name])
 				r.server.Virsh("start", name)
 			}
-			r.running(names("m", guests))
+			r.running(all)
 		}))
-		for _, name := range names("m", guests) {
-			r.remove(name)
-		}
-		install = append(install, took(func() {
-			for i, name := range names("i", guests) {
-				r.install(name, r.disk(names("m", guests)[i]))
-			}
-			r.running(names("i", guests))
-		}))
-		for i, name := range names("i", guests) {
-			r.remove(name)
-			r.server.Virsh("define", definitions[names("m", guests)[i]])
-		}
+		r.kill(all)
 		r.agent.Start()
 		r.delete()
 	}
 	ratio("apply of 8 guests until running / virsh define and virsh start of the same 8", apply, virsh, 0.45)
-	ratio("apply of 8 guests until running / virt-install --import of 8", apply, install, 0.5)
 	bound("calls of libvirt for an apply of 8 guests until running", float64(most), 8*guests+8, "calls",
 		fmt.Sprintf("the most of %d, by their numbers in libvirt's protocol: %v", rounds, each))
+}
+
+// kill ends all guests at once, because guests that still boot would slow down a
+// loop.
+func (r *kvmRig) kill(guests []string) {
+	r.b.Helper()
+	inTurns(len(guests), guests, func(name string) { r.server.Virsh("destroy", name) })
 }
 
 // running waits until libvirt calls all these guests running. It is asked only
@@ -141,30 +138,4 @@ func (r *kvmRig) running(names []string) {
 		}
 		return nil
 	})
-}
-
-// remove ends a guest and forgets its definition; its disk stays.
-func (r *kvmRig) remove(name string) {
-	r.b.Helper()
-	r.server.Virsh("destroy", name)
-	r.server.Virsh("undefine", name, "--nvram")
-}
-
-// disk finds the root disk that hostler made for a machine.
-func (r *kvmRig) disk(machine string) string {
-	r.b.Helper()
-	for _, file := range r.server.Files() {
-		if strings.HasPrefix(file, "hostler-"+machine+"-") && strings.HasSuffix(file, "root.qcow2") {
-			return filepath.Join(r.server.PoolDir, file)
-		}
-	}
-	r.b.Fatalf("%s has no disk among %v", machine, r.server.Files())
-	return ""
-}
-
-func (r *kvmRig) install(name, disk string) {
-	r.b.Helper()
-	harness.Run(r.b, "virt-install", "--connect", "qemu:///system?socket="+r.server.Socket, "--quiet", "--noautoconsole",
-		"--import", "--name", name, "--memory", "512", "--vcpus", "1", "--virt-type", "qemu", "--osinfo", "detect=off,require=off",
-		"--graphics", "none", "--network", "network=default,model=virtio", "--disk", "path="+disk+",format=qcow2,bus=virtio")
 }
