@@ -66,8 +66,8 @@ type Options struct {
 	// means that there is nothing to clear. It runs before Prepared(), after a
 	// failed operation on a machine of the type, and RestEvery (0 means 10 s) after
 	// a removal, at most once per ClearEvery (0 means a minute). If files remain or
-	// it fails, it runs again after RestEvery. It also runs once
-	// after the last removal.
+	// it fails, it runs again after RestEvery. It also runs once after the last
+	// removal.
 	Clear                 func(ctx context.Context) (places []string, more bool, err error)
 	ClearEvery, RestEvery time.Duration
 	// LookEvery is the interval of checking whether the provisioner runs, if it is

@@ -44,7 +44,7 @@ type turn struct {
 
 // next returns the earliest time at which a pass is due, or zero.
 func (t *turn) next(retry time.Time) time.Time {
-	return reconcile.Earliest(reconcile.Earliest(retry, t.resume), t.aged)
+	return reconcile.Earliest(retry, t.resume, t.aged)
 }
 
 // converge observes, plans and acts until no step on links is due. It returns

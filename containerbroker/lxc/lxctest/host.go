@@ -110,9 +110,7 @@ func (h *Host) open() {
 
 func (h *Host) must(err error) {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 }
 
 func (h *Host) until(what string, try func() error) {
