@@ -6,14 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,31 +19,23 @@ import (
 )
 
 // BenchmarkImage builds an image of Debian with hostler and a tar of the same
-// packages with mmdebstrap alone, both through a proxy that counts the
-// downloads. Hostler's time ends when the image is packed, scanned and kept.
+// packages with mmdebstrap alone, both with downloads. Hostler's time ends when the
+// image is packed, scanned and kept.
 func BenchmarkImage(b *testing.B) {
-	d := &downloads{}
-	proxy := serveProxy(b, d)
 	runner := &recorder{}
-	cache, err := images.Open(images.Options{Dir: b.TempDir(), Runner: runner, Mirrors: images.Mirrors{Proxy: proxy}})
+	cache, err := images.Open(images.Options{Dir: b.TempDir(), Runner: runner})
 	if err != nil {
 		b.Fatal(err)
 	}
-	d.forget()
 	var shares string
 	build := took(func() { shares = image(b, cache, "debian/12") })
-	first := d.count()
-	alone := took(func() { runner.alone(b, filepath.Join(b.TempDir(), "root.tar"), proxy) })
+	alone := took(func() { runner.alone(b, filepath.Join(b.TempDir(), "root.tar")) })
 	ratio("build of a debian/12 image / mmdebstrap of the same packages into a tar", []time.Duration{build}, []time.Duration{alone}, 1.1)
 	fmt.Printf("        hostler's build: %s\n", shares)
-	d.forget()
-	again := took(func() { image(b, cache, "debian/12") })
-	bound("packages that a second build of debian/12 downloads", float64(d.count()), 0, "packages",
-		fmt.Sprintf("the first downloaded %d; the second took %.1f s", first, again.Seconds()))
 }
 
 // image builds an image and returns the duration of each phase.
-func image(b *testing.B, cache *images.Cache, name string) (phases string) {
+func image(b testing.TB, cache *images.Cache, name string) (phases string) {
 	b.Helper()
 	var texts []string
 	phase, since := "preparing", time.Now()
@@ -90,59 +77,14 @@ func (r *recorder) Run(ctx context.Context, c run.Command) (run.Result, error) {
 
 // alone runs mmdebstrap with the packages and sources of the last build, without
 // hooks, into a tar.
-func (r *recorder) alone(b *testing.B, tar, proxy string) {
+func (r *recorder) alone(b *testing.B, tar string) {
 	b.Helper()
 	codename := strings.Fields(r.sources)[2]
 	args := []string{
-		"--mode=root", "--variant=minbase", r.include, "--aptopt=Acquire::Languages \"none\"",
-		fmt.Sprintf("--aptopt=Acquire::http::Proxy %q", proxy), codename, tar,
+		"--mode=root", "--variant=minbase", r.include, "--aptopt=Acquire::Languages \"none\"", codename, tar,
 	}
 	for line := range strings.Lines(r.sources) {
 		args = append(args, strings.TrimSpace(line))
 	}
 	harness.Run(b, paths.Mmdebstrap, args...)
-}
-
-// downloads are the packages that a proxy passed on.
-type downloads struct {
-	mu   sync.Mutex
-	each map[string]int
-}
-
-func (d *downloads) forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.each = map[string]int{}
-}
-
-func (d *downloads) note(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.each != nil && strings.HasSuffix(name, ".deb") {
-		d.each[name]++
-	}
-}
-
-// count returns how many packages were downloaded since forget.
-func (d *downloads) count() (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, times := range d.each {
-		n += times
-	}
-	return n
-}
-
-// serveProxy runs an HTTP proxy until the benchmark ends and returns its address.
-func serveProxy(b *testing.B, d *downloads) string {
-	b.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { d.note(path.Base(r.In.URL.Path)) }}
-	server := &http.Server{Handler: forward, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }()
-	b.Cleanup(func() { _ = server.Close() })
-	return "http://" + listener.Addr().String()
 }

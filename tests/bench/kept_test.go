@@ -18,10 +18,11 @@ import (
 	"hostler/tests/harness"
 )
 
-// BenchmarkKept measures the cost of keeping machines, through a proxy that
-// counts requests to LXD.
+// BenchmarkKept measures the cost of making and of keeping machines, through a
+// proxy that counts requests to LXD.
 func BenchmarkKept(b *testing.B) {
-	r := newRig(b, lxdtest.LXD, true)
+	n := sizeOf(b, 100)
+	r := newRig(b, lxdtest.LXD, true, "concurrency: 8") // as lxd-benchmark
 	r.quiet()
 	r.proxy.Forget()
 	syncs, cpu := r.syncs(), r.cpu()
@@ -32,17 +33,17 @@ func BenchmarkKept(b *testing.B) {
 	bound(fmt.Sprintf("CPU time of hostlerd for an apply of %d", fleet), used.Seconds(), 0.5, "s", "user and system, with the setup of LXD and the image; the target is a tenth of the time of lxd-benchmark on two processors")
 	b.Run("Unchanged", r.unchanged)
 	b.Run("Death", r.deaths)
+	b.Run("Many", func(*testing.B) { r.many(n) })
 	records := startRecords(b)
-	r.apply(100)
 	records.made()
 	b.Run("Idle", func(b *testing.B) {
 		domains := keepDomains(b)
-		r.idle(b, records, domains)
+		r.idle(b, n, records, domains)
 		records.stop()
 		domains.stop()
 	})
-	b.Run("Start", r.starts)
-	b.Run("Unit", r.unit)
+	b.Run("Start", func(b *testing.B) { r.starts(b, n) })
+	b.Run("Unit", func(b *testing.B) { r.unit(b, n) })
 }
 
 // unchanged applies declarations without changes.
@@ -210,7 +211,7 @@ func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
 
 // idle leaves the agent, the one with domains, and the process with many records
 // alone, all in the same minutes.
-func (r *rig) idle(b *testing.B, records *idleProcess, domains *kvmRig) {
+func (r *rig) idle(b *testing.B, n int, records *idleProcess, domains *kvmRig) {
 	const minutes = 2            // the interval of passes over all machines
 	time.Sleep(20 * time.Second) // the release of memory
 	r.proxy.Forget()
@@ -223,9 +224,9 @@ func (r *rig) idle(b *testing.B, records *idleProcess, domains *kvmRig) {
 	domains.end(minutes)
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
-	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)
+	bound(fmt.Sprintf("requests to LXD per idle minute with %d machines", n), float64(requests)/minutes, 1, "requests", detail)
 	memory := memoryOf(b, r.agent.PID())
-	bound("wake-ups of hostlerd's threads a second, idle with 100 machines", float64(woken)/(minutes*60), 1, "wake-ups", "voluntary context switches of all threads")
-	bound("resident memory of hostlerd idle with 100 machines", float64(memory["VmRSS"])/1024, 32, "MiB",
+	bound(fmt.Sprintf("wake-ups of hostlerd's threads a second, idle with %d machines", n), float64(woken)/(minutes*60), 1, "wake-ups", "voluntary context switches of all threads")
+	bound(fmt.Sprintf("resident memory of hostlerd idle with %d machines", n), float64(memory["VmRSS"])/1024, 32, "MiB",
 		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
 }

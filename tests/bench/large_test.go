@@ -10,12 +10,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"hostler/containerbroker/lxd/lxdtest"
 )
 
 // large names the environment variable with the number of containers of
-// BenchmarkLargeFleet and BenchmarkSystemd, which `make bench FLEET=500` sets.
+// BenchmarkKept and BenchmarkSystemd, which `make bench FLEET=500` sets.
 // 500 take longer than all other benchmarks together.
 const large = "HOSTLER_BENCH_FLEET"
 
@@ -33,14 +31,19 @@ func sizeOf(b *testing.B, usual int) int {
 	return n
 }
 
-// BenchmarkLargeFleet makes many containers with hostler and with lxd-benchmark,
-// both through the proxy that counts the requests.
-func BenchmarkLargeFleet(b *testing.B) {
-	n := sizeOf(b, 100)
-	r := newRig(b, lxdtest.LXD, true, "concurrency: 8") // as lxd-benchmark
+// many makes n containers with lxd-benchmark, removes them, and makes them with
+// hostler, through the proxy that counts the requests.
+func (r *rig) many(n int) {
+	r.delete()
+	r.agent.Stop() // asks LXD nothing meanwhile
+	theirs := took(func() {
+		r.run("lxd-benchmark", "launch", "--count", fmt.Sprint(n), "--parallel", "8", "local:"+r.lxd.TinyAlias)
+	})
+	r.run("lxd-benchmark", "delete", "--parallel", "8")
+	r.agent.Start()
+
 	file := r.agent.File("bench", r.declaration(n))
 	apply := func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "20m") }
-
 	r.quiet()
 	r.proxy.Forget()
 	syncs, full := r.syncs(), 0
@@ -63,14 +66,6 @@ func BenchmarkLargeFleet(b *testing.B) {
 		none = append(none, took(apply))
 		lists = append(lists, r.proxy.Count(http.MethodGet, "/1.0/instances"))
 	}
-	listing := r.listing()
-	gone := took(func() { r.agent.Run("delete", "declaration/bench", "--wait", "--timeout", "20m") })
-	r.agent.Stop() // asks LXD nothing meanwhile
-
-	theirs := took(func() {
-		r.run("lxd-benchmark", "launch", "--count", fmt.Sprint(n), "--parallel", "8", "local:"+r.lxd.TinyAlias)
-	})
-	r.run("lxd-benchmark", "delete", "--parallel", "8")
 
 	ratio(fmt.Sprintf("apply of %d until ready / lxd-benchmark launch --parallel 8", n), []time.Duration{ours}, []time.Duration{theirs}, 1.05)
 	bound(fmt.Sprintf("requests to LXD for an apply of %d", n), float64(requests), float64(4*n+6), "requests", detail)
@@ -78,7 +73,6 @@ func BenchmarkLargeFleet(b *testing.B) {
 	bound(fmt.Sprintf("syncs of the store for an apply of %d", n), float64(syncs), float64(2*n+10), "syncs", "counted by the agent")
 	// The line through the targets of 24 and of 500 machines.
 	target := 30 + float64(n-fleet)*(150-30)/(500-fleet)
-	bound(fmt.Sprintf("apply of %d that changes nothing", n), milliseconds(median(none)), target, "ms", "median of 10: "+seconds(none)+"; "+listing)
+	bound(fmt.Sprintf("apply of %d that changes nothing", n), milliseconds(median(none)), target, "ms", "median of 10: "+seconds(none)+"; "+r.listing())
 	exactly(fmt.Sprintf("list requests to LXD for an apply of %d that changes nothing", n), lists, 1, "requests", fmt.Sprintf("each %v", lists))
-	fmt.Printf("        delete of %d took %.1f s\n", n, gone.Seconds())
 }

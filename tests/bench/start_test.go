@@ -16,7 +16,7 @@ import (
 )
 
 // starts restarts the agent, which has many machines.
-func (r *rig) starts(b *testing.B) {
+func (r *rig) starts(b *testing.B, n int) {
 	// The service manager's socket, on which the agent reports that it is ready.
 	path := filepath.Join(r.agent.Dir, "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -34,11 +34,11 @@ func (r *rig) starts(b *testing.B) {
 		r.agent.Launch("")
 		for message, buffer := "", make([]byte, 4096); !strings.Contains(message, "READY=1"); {
 			_ = manager.SetReadDeadline(began.Add(time.Minute))
-			n, err := manager.Read(buffer)
+			length, err := manager.Read(buffer)
 			if err != nil {
 				b.Fatal(err)
 			}
-			message = string(buffer[:n])
+			message = string(buffer[:length])
 		}
 		ready = append(ready, time.Since(began))
 		for !r.allPassed() {
@@ -49,8 +49,8 @@ func (r *rig) starts(b *testing.B) {
 		}
 		passed = append(passed, time.Since(began))
 	}
-	bound("start of hostlerd with 100 machines to READY", milliseconds(median(ready)), 150, "ms", "median of 5: "+seconds(ready))
-	bound("start of hostlerd with 100 machines to the first complete pass", milliseconds(median(passed)), 500, "ms",
+	bound(fmt.Sprintf("start of hostlerd with %d machines to READY", n), milliseconds(median(ready)), 150, "ms", "median of 5: "+seconds(ready))
+	bound(fmt.Sprintf("start of hostlerd with %d machines to the first complete pass", n), milliseconds(median(passed)), 500, "ms",
 		"each of networks, storage and machines; median of 5, read at intervals: "+seconds(passed))
 }
 
@@ -67,7 +67,7 @@ func (r *rig) allPassed() bool {
 }
 
 // unit measures the provisioner in a process of its own, as under systemd.
-func (r *rig) unit(b *testing.B) {
+func (r *rig) unit(b *testing.B, n int) {
 	r.agent.Stop()
 	r.agent.Flags = []string{"--provisioners", "elsewhere"}
 	r.agent.Start()
@@ -82,7 +82,7 @@ func (r *rig) unit(b *testing.B) {
 	})
 	time.Sleep(20 * time.Second) // the release of memory
 	memory := memoryOf(b, worker.PID())
-	bound("resident memory of a provisioner's unit idle with 100 machines", float64(memory["VmRSS"])/1024, 24, "MiB",
+	bound(fmt.Sprintf("resident memory of a provisioner's unit idle with %d machines", n), float64(memory["VmRSS"])/1024, 24, "MiB",
 		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
 	worker.Stop()
 	r.agent.Stop()
