@@ -52,7 +52,7 @@ func makeFleets(b *testing.B, daemon lxdtest.Daemon, on string, most targets) {
 		parallel = append(parallel, took(func() {
 			r.run(benchmark, "launch", "--count", "24", "--parallel", "8", "local:"+r.lxd.TinyAlias)
 		}))
-		r.run(benchmark, "delete", "--parallel", "8")
+		r.run(benchmark, "delete", "--parallel", "24")
 
 		loop = append(loop, took(func() {
 			for _, name := range names("l", fleet) {

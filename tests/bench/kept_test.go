@@ -37,13 +37,15 @@ func BenchmarkKept(b *testing.B) {
 	records := startRecords(b)
 	records.made()
 	b.Run("Idle", func(b *testing.B) {
-		domains := keepDomains(b)
-		r.idle(b, n, records, domains)
+		domains, classic := keepDomains(b), keepLXC(b)
+		r.idle(b, n, records, domains, classic)
 		records.stop()
 		domains.stop()
+		classic.stop()
 	})
 	b.Run("Start", func(b *testing.B) { r.starts(b, n) })
 	b.Run("Unit", func(b *testing.B) { r.unit(b, n) })
+	r.delete()
 }
 
 // unchanged applies declarations without changes.
@@ -209,19 +211,25 @@ func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
 	return pid
 }
 
-// idle leaves the agent, the one with domains, and the process with many records
-// alone, all in the same minutes.
-func (r *rig) idle(b *testing.B, n int, records *idleProcess, domains *kvmRig) {
-	const minutes = 2            // the interval of passes over all machines
-	time.Sleep(20 * time.Second) // the release of memory
+// releaseOfMemory is longer than an agent waits after its last pass until it gives
+// its free memory back.
+const releaseOfMemory = 15 * time.Second
+
+// idle leaves the agent, those with domains and with containers of classic LXC, and
+// the process with many records alone, all in the same minutes.
+func (r *rig) idle(b *testing.B, n int, records *idleProcess, domains *kvmRig, classic *lxcKept) {
+	const minutes = 2 // the interval of passes over all machines
+	time.Sleep(releaseOfMemory)
 	r.proxy.Forget()
 	records.begin()
 	domains.begin()
+	classic.begin()
 	woken := r.wakeups()
 	time.Sleep(minutes * time.Minute)
 	woken = r.wakeups() - woken
 	records.end(minutes)
 	domains.end(minutes)
+	classic.end(minutes)
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
 	bound(fmt.Sprintf("requests to LXD per idle minute with %d machines", n), float64(requests)/minutes, 1, "requests", detail)

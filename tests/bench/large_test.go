@@ -39,7 +39,7 @@ func (r *rig) many(n int) {
 	theirs := took(func() {
 		r.run("lxd-benchmark", "launch", "--count", fmt.Sprint(n), "--parallel", "8", "local:"+r.lxd.TinyAlias)
 	})
-	r.run("lxd-benchmark", "delete", "--parallel", "8")
+	r.run("lxd-benchmark", "delete", "--parallel", "24")
 	r.agent.Start()
 
 	file := r.agent.File("bench", r.declaration(n))

@@ -16,9 +16,16 @@ import (
 	"hostler/tests/harness"
 )
 
-// BenchmarkLXCKept has an agent keep 24 containers of classic LXC.
-func BenchmarkLXCKept(b *testing.B) {
-	const minutes = 2 // the interval of passes over all machines
+// lxcKept is an agent that keeps containers of classic LXC.
+type lxcKept struct {
+	b     *testing.B
+	agent *harness.Agent
+	woken int
+}
+
+// keepLXC makes the containers and measures applies that change nothing.
+func keepLXC(b *testing.B) *lxcKept {
+	b.Helper()
 	a := harness.NewAgent(b, b.TempDir())
 	a.Configure("namespace: benchlxc\nconcurrency: 8\n")
 	host := lxctest.Start(b, filepath.Join(a.Dir, "lxc"), "benchlxc")
@@ -39,7 +46,7 @@ func BenchmarkLXCKept(b *testing.B) {
 	}
 	file := a.File("site", text.String())
 	a.Run("apply", "--allow", "destroy", "-f", file, "--wait")
-	time.Sleep(20 * time.Second) // the last pass and the release of memory
+	time.Sleep(releaseOfMemory)
 
 	const ofChildren = 11 // the minor faults of children that ended; a program has some
 	faults := statOf(b, a.PID(), ofChildren)
@@ -50,11 +57,19 @@ func BenchmarkLXCKept(b *testing.B) {
 	faults = statOf(b, a.PID(), ofChildren) - faults
 	bound("apply of 24 LXC machines that changes nothing", milliseconds(median(all)), 30, "ms", "median of 10: "+seconds(all))
 	bound("faults of programs that hostlerd ran for these", float64(faults), 0, "faults", "minor faults of its children that ended")
+	return &lxcKept{b: b, agent: a}
+}
 
-	time.Sleep(20 * time.Second)
-	woken := wakeupsOf(b, a.PID())
-	time.Sleep(minutes * time.Minute)
-	woken = wakeupsOf(b, a.PID()) - woken
+// begin begins to count.
+func (k *lxcKept) begin() { k.woken = wakeupsOf(k.b, k.agent.PID()) }
+
+// end records what was counted since begin, some minutes ago.
+func (k *lxcKept) end(minutes float64) {
+	woken := wakeupsOf(k.b, k.agent.PID()) - k.woken
 	bound("wake-ups of hostlerd's threads a second, idle with 24 LXC machines", float64(woken)/(minutes*60), 1, "wake-ups", "voluntary context switches of all threads")
-	a.Run("delete", "declaration/site", "--wait")
+}
+
+func (k *lxcKept) stop() {
+	k.agent.Run("delete", "declaration/site", "--wait")
+	k.agent.Stop()
 }

@@ -48,7 +48,7 @@ func (r *lxcRig) fleet() {
 		parallel = append(parallel, took(func() {
 			r.lxd.run("lxd-benchmark", "launch", "--count", fmt.Sprint(fleet), "--parallel", "8", "local:"+r.lxd.lxd.TinyAlias)
 		}))
-		r.lxd.run("lxd-benchmark", "delete", "--parallel", "8")
+		r.lxd.run("lxd-benchmark", "delete", "--parallel", "24")
 
 		loop = append(loop, took(func() {
 			for _, name := range all {

@@ -80,7 +80,7 @@ func (r *rig) unit(b *testing.B, n int) {
 		}
 		return nil
 	})
-	time.Sleep(20 * time.Second) // the release of memory
+	time.Sleep(releaseOfMemory)
 	memory := memoryOf(b, worker.PID())
 	bound(fmt.Sprintf("resident memory of a provisioner's unit idle with %d machines", n), float64(memory["VmRSS"])/1024, 24, "MiB",
 		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
