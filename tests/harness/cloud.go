@@ -17,6 +17,8 @@ type Cloud struct {
 	Kind, Image string
 	// Patience bounds the wait for cloud-init, and for a machine.
 	Patience time.Duration
+	// Boot boots the host as the named instance with user-data.
+	Boot func(instance, userData string)
 }
 
 // Sh is Try for scripts that must succeed.
@@ -110,6 +112,50 @@ func (c *Cloud) Unchanged(name, uid string, done func()) {
 	}
 	if now := c.Running(name); now != uid {
 		c.Errorf("the machine is another: %s, before %s", now, uid)
+	}
+}
+
+// WithNginx returns user-data that waits for the named machines, whose declaration
+// it has, and has cloud-init install nginx.
+func (c *Cloud) WithNginx(names ...string) string {
+	return c.Archive(c.Machines(names...), "- type: text/cloud-config\n  content: |\n"+Indented("#cloud-config\npackages: [nginx]"))
+}
+
+// HasNginx checks that cloud-init installed nginx and met no lock of apt.
+func (c *Cloud) HasNginx() {
+	c.Helper()
+	if out := c.Sh("dpkg -s nginx | grep ^Status"); !strings.Contains(out, "install ok installed") {
+		c.Errorf("nginx is not installed: %s", out)
+	}
+	if out, err := c.Try("grep -i 'get lock' /var/log/cloud-init-output.log /var/log/cloud-init.log"); err == nil {
+		c.Errorf("a fight over apt: %s", out)
+	}
+}
+
+// NextInstances boots the host, whose image has hostler and which has a machine,
+// as two more instances. A mistake in the user-data is an error of cloud-init and
+// changes no machine. Then the machines follow the user-data.
+func (c *Cloud) NextInstances(name, uid string) {
+	c.Helper()
+	c.Boot("two", c.Archive("#hostler-config\nversion: 1\nmachines:\n  "+name+": {type: "+c.Kind+", imge: debian/12}\n", ""))
+	out := c.Ended("error")
+	if HostRelease(c).Name == "debian/12" { // its result has no messages of handlers
+		out = c.Sh("cat /var/log/cloud-init-output.log")
+	}
+	if !strings.Contains(out, "cloud-init-site.yaml:4:") || !strings.Contains(out, "imge") {
+		c.Errorf("cloud-init does not name the mistake:\n%s", out)
+	}
+	if now := c.Running(name); now != uid {
+		c.Errorf("after a mistake the machine is another: %s, before %s", now, uid)
+	}
+
+	c.Boot("three", c.Archive(c.Machines(name, "next"), ""))
+	c.Ended("done")
+	if out := c.Sh("hostler get machine next"); !strings.Contains(out, "running") {
+		c.Errorf("after cloud-init's end: %s", out)
+	}
+	if now := c.Running(name); now != uid {
+		c.Errorf("with a new instance the machine is another: %s, before %s", now, uid)
 	}
 }
 

@@ -44,7 +44,7 @@ var ways = []way{
 		return c.FromPackage(c.serve(filepath.Dir(pkg)), pkg, c.Machines("web"))
 	}},
 	{"bare declaration for an image with hostler", true, false, func(c *cloud) string { return c.Machines("web") }},
-	{"wait for an image with hostler", true, true, func(c *cloud) string { return c.Archive(c.Machines("web"), "") }},
+	{"wait for an image with hostler", true, true, func(c *cloud) string { return c.WithNginx("web") }},
 }
 
 // A cloud image becomes a host with its machine in each of the ways. At a boot
@@ -97,7 +97,12 @@ func withHostler(t *testing.T, b base) (disk string) {
 func newCloud(t *testing.T, m *machine) *cloud {
 	t.Helper()
 	try := func(script string) (string, error) { return m.guest.run(script, cloudLimit+time.Minute) }
-	return &cloud{&harness.Cloud{TB: t, Try: try, Kind: m.base.daemon.kind, Image: "busybox/1", Patience: cloudLimit}, m}
+	c := &cloud{&harness.Cloud{TB: t, Try: try, Kind: m.base.daemon.kind, Image: "busybox/1", Patience: cloudLimit}, m}
+	c.Boot = func(instance, userData string) {
+		m.seed = c.seed(instance, userData)
+		m.reboot()
+	}
+	return c
 }
 
 // serve serves a folder to the VM and returns its URL. 10.0.2.2 is this machine
@@ -107,11 +112,11 @@ func (c *cloud) serve(folder string) string {
 	return "http://10.0.2.2:" + harness.Serve(c, "127.0.0.1", folder)
 }
 
-// seed returns a disk with user-data.
-func (c *cloud) seed(userData string) (disk string) {
+// seed returns a disk with the user-data of an instance.
+func (c *cloud) seed(instance, userData string) (disk string) {
 	c.Helper()
 	dir := c.TempDir()
-	for name, text := range map[string]string{"user-data": userData, "meta-data": "instance-id: one\nlocal-hostname: cloud\n"} {
+	for name, text := range map[string]string{"user-data": userData, "meta-data": "instance-id: " + instance + "\nlocal-hostname: cloud\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			c.Fatal(err)
 		}
@@ -121,10 +126,11 @@ func (c *cloud) seed(userData string) (disk string) {
 	return disk
 }
 
-// passes boots the host with its user-data, then without, then as a new one.
+// passes boots the host with its user-data, then without, then as a new one. If its
+// image has hostler and cloud-init waits, two more instances follow.
 func (c *cloud) passes(w way) {
 	c.Helper()
-	seed := c.seed(w.userData(c))
+	seed := c.seed("one", w.userData(c))
 	c.vm.seed = seed
 	start := time.Now()
 	c.vm.boot()
@@ -161,6 +167,11 @@ func (c *cloud) passes(w way) {
 			c.Errorf("after %s the declarations are %s, before %s", next.what, now, files)
 		}
 		c.vm.outcome("after %s nothing has changed, and the machine was started once", next.what)
+	}
+	if w.hostler && w.waits {
+		c.HasNginx()
+		c.NextInstances("web", uid)
+		c.vm.outcome("nginx and the machine came with one user-data; cloud-init names a mistake in the next instance's user-data; a third instance adds a machine")
 	}
 }
 
