@@ -20,10 +20,21 @@ type cloud struct {
 
 const seed = "/var/lib/cloud/seed/nocloud"
 
-// newCloud starts a host with the packages that a cloud image has.
-func newCloud(t *testing.T, lxd *harness.LXD, name string) *cloud {
-	c := on(t, lxd.StartHost(name))
-	c.Sh("apt-get -qq update")
+// TestCloudInit sets up copies of one stock host of a cloud.
+func TestCloudInit(t *testing.T) {
+	stock := newStock(t, harness.StartLXD(t, 47))
+	t.Run("user-data makes a host", func(t *testing.T) { userDataMakesAHost(stock.fresh(t, "cloud")) })
+	t.Run("on an image with hostler", func(t *testing.T) { onAnImageWithHostler(stock.fresh(t, "image")) })
+	t.Run("the example", func(t *testing.T) { exampleMakesAHost(stock.fresh(t, "example")) })
+	t.Run("copies of a host", func(t *testing.T) { copiesOfAHost(t, stock.fresh(t, "site")) })
+}
+
+// newStock makes a host with the packages that a cloud image has, and a cloud-init
+// that did not run yet and reads its user-data from a folder. The host is stopped.
+func newStock(t *testing.T, lxd *harness.LXD) *cloud {
+	t.Helper()
+	c := on(t, lxd.StartHost("stock"))
+	c.Sh("mkdir -p /etc/cloud && touch " + notYet + " && apt-get -qq update")
 	c.host.Install("cloud-init", "openssh-server", "sudo")
 	if harness.HostRelease(t).Name != "debian/12" { // cloud-init runs their programs
 		c.host.Install("systemd-resolved", "lsb-release")
@@ -31,9 +42,30 @@ func newCloud(t *testing.T, lxd *harness.LXD, name string) *cloud {
 	image, digest := harness.TinyImage(t)
 	c.host.Push(image, "/root/tiny.tar.gz")
 	c.Image = "file:/root/tiny.tar.gz#sha256=" + digest
-	c.Sh("mkdir -p " + seed)
 	c.host.Write("/etc/cloud/cloud.cfg.d/90-test.cfg", "datasource_list: [NoCloud, None]\napt: {preserve_sources_list: true}\nlocale: false\n")
+	c.host.Stop()
 	return c
+}
+
+// notYet keeps cloud-init from running.
+const notYet = "/etc/cloud/cloud-init.disabled"
+
+// fresh starts a copy of the stock host, whose next boot is its first with cloud-init.
+func (c *cloud) fresh(t *testing.T, name string) *cloud {
+	t.Helper()
+	copied := c.copied(t, name)
+	copied.Sh("rm " + notYet + " && mkdir -p " + seed)
+	return copied
+}
+
+// copied starts a copy of the host, which is stopped. The copy is deleted when the
+// test ends.
+func (c *cloud) copied(t *testing.T, name string) *cloud {
+	t.Helper()
+	copied := on(t, c.host.With(t).Copy(name))
+	copied.Image = c.Image
+	t.Cleanup(copied.host.Delete)
+	return copied
 }
 
 // on returns a running host as one of the cloud.
@@ -76,17 +108,16 @@ func (c *cloud) reported(name string) {
 	}
 }
 
-// A stock host gets the user-data of `hostler user-data`. cloud-init installs
-// the package and ends when the machine runs. Later boots without the user-data
-// change nothing.
-func TestCloudInitMakesAHost(t *testing.T) {
-	c := newCloud(t, harness.StartLXD(t, 47), "cloud")
-	pkg := harness.Package(t, "")
+// userDataMakesAHost has the user-data of `hostler user-data`. cloud-init installs the
+// package and ends when the machine runs. Later boots without the user-data change
+// nothing.
+func userDataMakesAHost(c *cloud) {
+	pkg := harness.Package(c, "")
 	c.Boot("one", c.FromPackage(c.serve(filepath.Dir(pkg)), pkg, c.Machines("web")))
 	c.Ended("done")
 	// Without a further wait, since cloud-init has waited for the machine.
 	if out := c.Sh("hostler get machine web"); !strings.Contains(out, "running") {
-		t.Errorf("after cloud-init's end: %s", out)
+		c.Errorf("after cloud-init's end: %s", out)
 	}
 	id := c.Running("web")
 	c.Served("web")
@@ -94,19 +125,19 @@ func TestCloudInitMakesAHost(t *testing.T) {
 	stat := "stat -c '%a %U %G %i %Y' /etc/hostler/conf.d/cloud-init-host.yaml"
 	file := c.Sh(stat)
 	if !strings.HasPrefix(file, "640 root hostler-admin ") {
-		t.Errorf("the declaration is %s", file)
+		c.Errorf("the declaration is %s", file)
 	}
 	for _, change := range []string{"rm -r " + seed, "cloud-init clean --logs"} {
 		c.Sh(change)
 		c.host.Reboot()
 		c.Unchanged("web", id, func() { c.Ended("done") })
 		if now := c.Sh(stat); now != file {
-			t.Errorf("after %s the declaration is %s, before %s", change, now, file)
+			c.Errorf("after %s the declaration is %s, before %s", change, now, file)
 		}
 	}
 	c.readBeforeReady("late")
 	if link := c.Sh("readlink /var/lib/cloud/handlers/hostler_part_handler.py"); strings.TrimSpace(link) != "/usr/share/hostler/cloud-init/hostler_part_handler.py" {
-		t.Errorf("the handler's link leads to %q", link)
+		c.Errorf("the handler's link leads to %q", link)
 	}
 }
 
@@ -121,16 +152,15 @@ func (c *cloud) readBeforeReady(name string) {
 	}
 }
 
-// On an image that has hostler, cloud-init and the agent install packages at the
-// same boot: the agent waits for cloud-init, which waits for the machine. A
-// mistake in the user-data is an error of cloud-init. Changed user-data of a new
-// instance changes the machines.
-func TestCloudInitOnAnImageWithHostler(t *testing.T) {
-	c := newCloud(t, harness.StartLXD(t, 48), "image")
+// onAnImageWithHostler has cloud-init and the agent install packages at the same boot:
+// the agent waits for cloud-init, which waits for the machine. A mistake in the
+// user-data is an error of cloud-init. Changed user-data of a new instance changes the
+// machines.
+func onAnImageWithHostler(c *cloud) {
 	c.install()
 
 	c.Boot("one", c.WithNginx("web"))
-	harness.Wait(t, "the lock in the status", 3*time.Minute, func() error {
+	harness.Wait(c, "the lock in the status", 3*time.Minute, func() error {
 		if out, err := c.Try("hostler status"); err != nil || !strings.Contains(out, "packages of cloud-init") {
 			return errors.New(out)
 		}
@@ -138,7 +168,7 @@ func TestCloudInitOnAnImageWithHostler(t *testing.T) {
 	})
 	c.Ended("done")
 	if out := c.Sh("hostler get machine web"); !strings.Contains(out, "running") {
-		t.Errorf("after cloud-init's end: %s", out)
+		c.Errorf("after cloud-init's end: %s", out)
 	}
 	c.HasNginx()
 	id := c.Running("web")
@@ -150,15 +180,15 @@ func TestCloudInitOnAnImageWithHostler(t *testing.T) {
 	c.Running("bare")
 }
 
-// The example of plain cloud-config makes a host from an apt repository.
-func TestCloudInitExample(t *testing.T) {
-	c := newCloud(t, harness.StartLXD(t, 49), "example")
-	suite := harness.HostRelease(t).Suite
-	root, key := harness.Repository(t, harness.Package(t, ""), suite)
+// exampleMakesAHost has the example of plain cloud-config, which installs from an apt
+// repository.
+func exampleMakesAHost(c *cloud) {
+	suite := harness.HostRelease(c).Suite
+	root, key := harness.Repository(c, harness.Package(c, ""), suite)
 	c.Boot("one", c.Example(c.serve(root), key))
 	c.Ended("done")
 	if out := c.Sh("hostler get machine web; apt-cache policy hostler"); !strings.Contains(out, "running") || !strings.Contains(out, suite+"/main") {
-		t.Errorf("after cloud-init's end: %s", out)
+		c.Errorf("after cloud-init's end: %s", out)
 	}
 	c.Served("web")
 }

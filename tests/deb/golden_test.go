@@ -11,14 +11,18 @@ import (
 	"hostler/tests/harness"
 )
 
-// newSite starts a host with a machine of hostler.
-func newSite(t *testing.T, subnet int, name string) *cloud {
-	t.Helper()
-	c := newCloud(t, harness.StartLXD(t, subnet), name)
-	c.install()
-	c.host.Write("/root/site.yaml", c.Machines("web"))
-	c.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
-	return c
+// copiesOfAHost copies a host with a machine, before and after `hostler clean`.
+func copiesOfAHost(t *testing.T, site *cloud) {
+	site.install()
+	site.host.Write("/root/site.yaml", site.Machines("web"))
+	site.Sh("hostler apply -f /root/site.yaml --wait --timeout 5m")
+	id := site.Running("web")
+	site.host.Stop()
+	t.Run("after a clean", func(t *testing.T) { copiesOfACleanHost(t, site.copied(t, "golden")) })
+	site.host.Start()
+	site.Sh(": >/etc/machine-id")
+	site.host.Stop()
+	t.Run("with a machine", func(t *testing.T) { copiesOfAHostWithAMachine(t, site, id) })
 }
 
 // golden checks `hostler clean` on a host with a machine that is deleted then.
@@ -47,18 +51,17 @@ func (c *cloud) golden() {
 	}
 }
 
-// Two copies of a cleaned host are two hosts: neither says that it is a copy, and
-// both run the machines that are declared there. A copy whose machine is released
-// starts with an empty record, and its former instance is foreign.
-func TestGoldenImage(t *testing.T) {
-	c := newSite(t, 50, "golden")
+// copiesOfACleanHost makes two copies, which are two hosts: neither says that it is a
+// copy, and both run the machines that are declared there. A copy whose machine is
+// released starts with an empty record, and its former instance is foreign.
+func copiesOfACleanHost(t *testing.T, c *cloud) {
 	original := c.Sh("cat /var/lib/hostler/store-id")
 	c.golden()
 	c.host.Stop()
 
 	stores := map[string]bool{original: true}
 	for _, name := range []string{"first", "second"} {
-		copied := on(t, c.host.Copy(name))
+		copied := c.copied(t, name)
 		harness.Wait(t, "the agent of "+name, time.Minute, func() error {
 			_, err := copied.Try("hostler status")
 			return err
@@ -77,20 +80,16 @@ func TestGoldenImage(t *testing.T) {
 		if name == "second" {
 			copied.released(id)
 		}
-		copied.host.Stop()
+		copied.host.Delete()
 	}
 }
 
-// A copy of a host that was not cleaned keeps its machine and deletes nothing. It
-// names both commands that decide, and each of them does.
-func TestCopiesOfAHostWithAMachine(t *testing.T) {
-	c := newSite(t, 51, "original")
-	id := c.Running("web")
-	c.Sh(": >/etc/machine-id")
-	c.host.Stop()
-
+// copiesOfAHostWithAMachine makes two copies of a host that was not cleaned. Each
+// keeps the machine, deletes nothing and names both commands that decide, and each of
+// them does.
+func copiesOfAHostWithAMachine(t *testing.T, c *cloud, id string) {
 	for _, name := range []string{"first", "second"} {
-		copied := on(t, c.host.Copy(name))
+		copied := c.copied(t, name)
 		if now := copied.Running("web"); now != id {
 			t.Errorf("the machine of %s is another: %s, before %s", name, now, id)
 		}
@@ -111,7 +110,7 @@ func TestCopiesOfAHostWithAMachine(t *testing.T) {
 			}
 			return nil
 		})
-		copied.host.Stop()
+		copied.host.Delete()
 	}
 }
 

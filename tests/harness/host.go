@@ -100,9 +100,8 @@ func (h *Host) settle() {
 func (h *Host) Copy(name string) *Host {
 	h.t.Helper()
 	h.lxd.Lxc("copy", h.Name, name)
-	h.lxd.Lxc("start", name)
 	c := &Host{Name: name, lxd: h.lxd, t: h.t}
-	c.settle()
+	c.Start()
 	return c
 }
 
@@ -110,6 +109,21 @@ func (h *Host) Copy(name string) *Host {
 func (h *Host) Stop() {
 	h.t.Helper()
 	h.lxd.Lxc("stop", h.Name)
+}
+
+// Start boots the host, which must be stopped, and waits until it is up.
+func (h *Host) Start() {
+	h.t.Helper()
+	h.lxd.Lxc("start", h.Name)
+	h.settle()
+}
+
+// Delete removes the host, if it is there.
+func (h *Host) Delete() {
+	h.t.Helper()
+	if out, err := h.lxd.TryLxc("delete", "-f", h.Name); err != nil && !strings.Contains(err.Error()+out, "not found") {
+		h.t.Fatal(err)
+	}
 }
 
 // With returns the host for the use of a subtest.
