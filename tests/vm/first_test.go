@@ -44,7 +44,11 @@ func (m *machine) siteYAML() string {
 // and storage.
 func firstMachine(t *testing.T) (m *machine, web map[string]instance) {
 	t.Helper()
-	b := baseDisk(t, provided)
+	return firstMachineOn(t, baseDisk(t, provided))
+}
+
+func firstMachineOn(t *testing.T, b base) (m *machine, web map[string]instance) {
+	t.Helper()
 	m = newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
 	return m, m.install()
 }
@@ -76,6 +80,17 @@ func (m *machine) restart(web map[string]instance, between func()) (after map[st
 	m.sh("hostler exec web -- sh -c 'test ! -e /scratch/note'")
 	m.outcome("after a reboot the machine, its network and its storage are as declared, and the same instance")
 	return after
+}
+
+// limitChangesLive changes the memory of a running guest of classic LXC, 64 MiB in
+// the declaration, and changes it back. The VM has cgroup v2 alone, which the test
+// machines that run containers may not have.
+func (m *machine) limitChangesLive(declaration, name string) {
+	m.Helper()
+	for _, c := range []struct{ from, to, bytes string }{{"64MiB", "72MiB", "75497472"}, {"72MiB", "64MiB", "67108864"}} {
+		m.sh("sed -i 's/memory: " + c.from + "/memory: " + c.to + "/' " + declaration + " && hostler apply -f " + declaration + " --wait --timeout 5m && grep -x " + c.bytes + " /sys/fs/cgroup/lxc.payload.hostler." + name + "/memory.max")
+	}
+	m.outcome("the memory of a running guest of classic LXC changes on cgroup v2")
 }
 
 // inPlace checks what the declaration site says, from the host and from

@@ -20,18 +20,8 @@ func TestPowerCutsOfLXC(t *testing.T) {
 	m.confined("hostler-provisioner@lxc.service", 15)
 	web = m.restart(web, func() {})
 	m.confinedGuest("web")
-	m.limitsChangeLive()
+	m.limitChangesLive(site, "web")
 	m.powerCuts(web, cuts)
-}
-
-// limitsChangeLive changes the memory of a running guest and back: the VM has cgroup
-// v2 alone.
-func (m *machine) limitsChangeLive() {
-	m.Helper()
-	for _, c := range []struct{ from, to, bytes string }{{"64MiB", "72MiB", "75497472"}, {"72MiB", "64MiB", "67108864"}} {
-		m.sh("sed -i 's/memory: " + c.from + "/memory: " + c.to + "/' " + site + " && hostler apply -f " + site + " --wait --timeout 5m && grep -x " + c.bytes + " /sys/fs/cgroup/lxc.payload.hostler.web/memory.max")
-	}
-	m.outcome("the memory of a running guest changes on cgroup v2")
 }
 
 // confinedGuest checks that AppArmor enforces the profile of guests, that the
