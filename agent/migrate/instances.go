@@ -13,10 +13,11 @@ import (
 )
 
 // removeCopy removes the copy that an earlier attempt made. It refuses to remove
-// an instance that may hold newer data than the original: one that was started,
-// or that has become the machine's instance, e.g. after the store was replaced
-// by an older copy.
-func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
+// an instance that may hold newer data than the original: an instance that was
+// started, e.g. by a user who copied the machine with the hypervisors' own tools, or
+// one that has become the machine's instance, e.g. after the store was replaced by
+// an older copy.
+func (w *Worker) removeCopy(ctx context.Context, m Machine, original containerbroker.Instance) error {
 	to, err := w.Broker(m.To)
 	if err != nil {
 		return err
@@ -25,7 +26,7 @@ func (w *Worker) removeCopy(ctx context.Context, m Machine) error {
 	if err != nil || made == nil {
 		return err
 	}
-	if w.MadeAs(*made, m.To) != m.From || runs(made) {
+	if w.MadeAs(*made, m.To) != m.From || Used(*made, original) {
 		return fault.New(fault.NeedsOperator, "%s/%s is in use and no unused copy: delete it with the tools of %s, or release the machine and adopt it", m.To, made.Name, m.To)
 	}
 	return to.Delete(ctx, made.Name, *made.Stamp)
@@ -57,6 +58,13 @@ func (w *Worker) removeOriginal(ctx context.Context, m Machine) error {
 		return err
 	}
 	return from.Delete(ctx, found.Name, *found.Stamp)
+}
+
+// Used reports whether a copy was started after it was made. The hypervisor gives a
+// copy the original's time of the last start, so a copy that was never started has no
+// later one.
+func Used(made, original containerbroker.Instance) bool {
+	return started(&made, original.Started)
 }
 
 func runs(i *containerbroker.Instance) bool {

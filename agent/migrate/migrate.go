@@ -152,7 +152,7 @@ func (w *Worker) move(ctx context.Context, m Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := w.removeCopy(ctx, m); err != nil {
+	if err := w.removeCopy(ctx, m, *original); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(failpoint.MigrateBegun); err != nil {
@@ -232,9 +232,9 @@ func (w *Worker) undo(ctx context.Context, m Machine, cause error) error {
 	if !m.Record.Migration.Moving() {
 		return cause // the machine has its new type already
 	}
-	_, err := w.original(ctx, m)
+	original, err := w.original(ctx, m)
 	if err == nil {
-		err = w.removeCopy(ctx, m)
+		err = w.removeCopy(ctx, m, *original)
 	}
 	if err != nil && !fault.Is(err, fault.Conflict) && err.Error() != cause.Error() {
 		cause = fmt.Errorf("%w (and a copy in %s stays: %v)", cause, m.To, err)

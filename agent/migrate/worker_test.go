@@ -197,7 +197,20 @@ func TestAnInstanceInUseIsNoCopy(t *testing.T) {
 			t.Errorf("%s: copied %d times", name, b.copies)
 		}
 	}
+	// The user copied the machine, worked in the copy and stopped it.
 	b := newBench(t)
+	b.declare("worked", spec.MigrationMoving)
+	b.add(b.lxd, "worked", spec.LXD, containerbroker.StatusRunning)
+	b.add(b.incus, "worked", spec.LXD, containerbroker.StatusStopped)
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b.lxd.Change("worked", func(i *containerbroker.Instance) { i.Started = began })
+	b.incus.Change("worked", func(i *containerbroker.Instance) { i.Started = began.Add(time.Hour) })
+	b.passes(1)
+	if b.want("worked", spec.MigrationFailed, true, true); b.copies > 0 || !b.said("worked", "incus/worked") {
+		t.Errorf("worked: copied %d times", b.copies)
+	}
+
+	b = newBench(t)
 	b.declare("left", spec.MigrationMoving)
 	b.add(b.lxd, "left", spec.LXD, containerbroker.StatusRunning)
 	b.add(b.incus, "left", spec.LXD, containerbroker.StatusStopped)

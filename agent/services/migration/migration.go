@@ -11,6 +11,7 @@ import (
 	"hostler/agent/migrate"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -30,7 +31,11 @@ func (p Planner) Plan(ctx context.Context, from, to spec.ContainerType, names []
 	if err != nil {
 		return nil, err
 	}
-	taken, err := p.taken(ctx, to)
+	originals, err := p.instances(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := p.instances(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +61,13 @@ func (p Planner) Plan(ctx context.Context, from, to spec.ContainerType, names []
 		}
 		found[o.Name] = true
 		step := client.MigrationStep{Machine: o.Name, UID: o.UID, Detail: "stays stopped", Refused: refused(m, from)}
-		if step.Refused == "" && taken[m.Instance()] != "" && taken[m.Instance()] != o.UID {
-			step.Refused = fmt.Sprintf("%s has another instance named %q: rename or delete it", to, m.Instance())
+		if made, there := taken[m.Instance()]; step.Refused == "" && there {
+			switch {
+			case made.Stamp == nil || made.Stamp.Namespace != p.Namespace || made.Stamp.UID != o.UID:
+				step.Refused = fmt.Sprintf("%s has another instance named %q: rename or delete it", to, m.Instance())
+			case migrate.Used(made, originals[m.Instance()]):
+				step.Refused = fmt.Sprintf("%s has a copy of its instance that was started and may have data of its own: delete %[1]s/%s with the tools of %[1]s, or release the machine and adopt the copy", to, m.Instance())
+			}
 		}
 		if step.Refused == "" {
 			if err := p.Movable(ctx, from, m.Instance()); err != nil {
@@ -98,9 +108,9 @@ func refused(m migrate.Machine, from spec.ContainerType) string {
 	return ""
 }
 
-// taken returns the uids of the type's instances, or "foreign", by name. A
-// hypervisor that is not set up yet has no instances.
-func (p Planner) taken(ctx context.Context, t spec.ContainerType) (map[string]string, error) {
+// instances returns the type's instances by name. A hypervisor that is not set up
+// yet has no instances.
+func (p Planner) instances(ctx context.Context, t spec.ContainerType) (map[string]containerbroker.Instance, error) {
 	broker, err := p.Broker(t)
 	if fault.Is(err, fault.NotReady) {
 		return nil, nil
@@ -109,12 +119,9 @@ func (p Planner) taken(ctx context.Context, t spec.ContainerType) (map[string]st
 		return nil, err
 	}
 	all, err := broker.List(ctx, false)
-	taken := map[string]string{}
+	named := map[string]containerbroker.Instance{}
 	for _, i := range all {
-		taken[i.Name] = "foreign"
-		if i.Stamp != nil && i.Stamp.Namespace == p.Namespace {
-			taken[i.Name] = i.Stamp.UID
-		}
+		named[i.Name] = i
 	}
-	return taken, err
+	return named, err
 }
