@@ -89,7 +89,11 @@ type NIC struct {
 func (k *Keeper) Obstacle(n NIC) string {
 	nic, leased := n.Name, n.Leased
 	m, _ := ruler(k.Paths.Root, nic, n.Index)
-	if m != ifupdown && m != none {
+	const mend = "configure the NIC in /etc/network/interfaces with dhcpcd-base or isc-dhcp-client, or with systemd-networkd"
+	switch {
+	case m == networkManager && leased:
+		return fmt.Sprintf("NetworkManager renews the lease of %s and would not renew it for the bridge; %s", nic, mend)
+	case m != ifupdown && m != none:
 		return ""
 	}
 	c, err := k.client(nic)
@@ -98,10 +102,9 @@ func (k *Keeper) Obstacle(n NIC) string {
 	}
 	all, _ := processIn(k.Paths.Host("/run/dhcpcd/pid"), dhcpcd)
 	udhcpc, _ := processIn(k.Paths.Host("/run/udhcpc."+nic+".pid"), "busybox")
-	const mend = "configure the NIC in /etc/network/interfaces with dhcpcd-base or isc-dhcp-client, or with systemd-networkd"
 	switch {
-	case m == none && c != nil && c.program == dhcpcd:
-		return fmt.Sprintf("dhcpcd renews the lease of %s, which /etc/network/interfaces does not name, and would put the address back; %s", nic, mend)
+	case m == none && c != nil:
+		return fmt.Sprintf("%s renews the lease of %s, which /etc/network/interfaces does not name, and would put the address back; %s", c.program, nic, mend)
 	case c != nil && c.program == dhcpcd && n.Later:
 		return fmt.Sprintf("dhcpcd renews the lease of %[1]s, and only the lease of the network's first interface can move to the bridge; run `ifdown %[1]s`, and write `iface %[1]s inet manual` in /etc/network/interfaces", nic)
 	case c != nil:
@@ -110,10 +113,23 @@ func (k *Keeper) Obstacle(n NIC) string {
 		return fmt.Sprintf("dhcpcd configures all interfaces of this host and would put the address of %s back; run `systemctl disable --now dhcpcd`, and %s", nic, mend)
 	case udhcpc != 0:
 		return fmt.Sprintf("udhcpc renews the lease of %s and would put the address back; %s", nic, mend)
-	case m == ifupdown && leased:
+	case leased && (m == ifupdown || hasClient(k.Paths.Host("/proc/net/udp"))):
 		return fmt.Sprintf("a DHCP client that hostler does not know renews the lease of %s and may put the address back; %s", nic, mend)
 	}
 	return ""
+}
+
+// hasClient reports whether a program receives the answers of DHCP servers. udp is
+// the kernel's table of UDP sockets, with addresses and ports in hexadecimal
+// (proc_net_udp(5)); the port of clients is 68 (RFC 2131, 4.1).
+func hasClient(udp string) bool {
+	text, _ := os.ReadFile(udp)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasSuffix(f[1], ":0044") {
+			return true
+		}
+	}
+	return false
 }
 
 // mark returns the file that records that Pause ended a link's client.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,6 +147,43 @@ func TestDhcpcdOfALaterNICIsAnObstacle(t *testing.T) {
 	want := "dhcpcd renews the lease of eth0, and only the lease of the network's first interface can move to the bridge; run `ifdown eth0`, and write `iface eth0 inet manual` in /etc/network/interfaces"
 	if why := c.k.Obstacle(NIC{Name: "eth0", Index: 2, Leased: true, Later: true}); why != want {
 		t.Errorf("a later NIC: %s", why)
+	}
+}
+
+// A NIC is refused if the client that renews its lease would not renew it for the
+// bridge.
+func TestClientsThatAreObstacles(t *testing.T) {
+	const table = "  sl  local_address rem_address   st\n   7: %s:0044 00000000:0000 07\n"
+	for name, c := range map[string]struct {
+		files, client map[string]string // a client's pid file, by program
+		static        bool
+		want          string // part of the reason
+	}{
+		"NetworkManager":         {files: map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"}, want: "NetworkManager renews the lease of eth0"},
+		"NetworkManager, static": {files: map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"}, static: true},
+		"networkd":               {files: map[string]string{"run/systemd/netif/links/2": "NETWORK_FILE=/etc/systemd/network/a.network\nADMIN_STATE=configured\n", "proc/net/udp": fmt.Sprintf(table, "0A00000A")}},
+		"ifupdown and dhclient":  {files: map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"}, client: map[string]string{dhclient: "/run/dhclient.eth0.pid"}},
+		"ifupdown, no client":    {files: map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"}, want: "a DHCP client that hostler does not know"},
+		"unmanaged dhclient":     {client: map[string]string{dhclient: "/run/dhclient.eth0.pid"}, want: "dhclient renews the lease of eth0, which /etc/network/interfaces does not name"},
+		"unmanaged dhcpcd":       {client: map[string]string{dhcpcd: "/run/dhcpcd/eth0.pid"}, want: "dhcpcd renews the lease of eth0, which"},
+		"dhcpcd of all":          {client: map[string]string{dhcpcd: "/run/dhcpcd/pid"}, want: "dhcpcd configures all interfaces"},
+		"any client":             {files: map[string]string{"proc/net/udp": fmt.Sprintf(table, "00000000")}, want: "a DHCP client that hostler does not know"},
+		"any client, static":     {files: map[string]string{"proc/net/udp": fmt.Sprintf(table, "00000000")}, static: true},
+		"no client":              {files: map[string]string{"proc/net/udp": strings.ReplaceAll(fmt.Sprintf(table, "00000000"), ":0044", ":0043")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clients := newClients(t)
+			files := map[string]string{"run/dhcpcd/unused": ""}
+			maps.Copy(files, c.files)
+			clients.k.Paths.Root = host(t, files)
+			for program, file := range c.client {
+				clients.start(program, file)
+			}
+			why := clients.k.Obstacle(NIC{Name: "eth0", Index: 2, Leased: !c.static})
+			if c.want == "" && why != "" || !strings.Contains(why, c.want) {
+				t.Errorf("%q, want %q", why, c.want)
+			}
+		})
 	}
 }
 
