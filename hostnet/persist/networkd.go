@@ -1,6 +1,8 @@
 package persist
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,6 +67,9 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	for _, a := range b.Addresses {
 		fmt.Fprintf(&bridge, "Address=%s\n", a)
 	}
+	if id := iaid(root, b, sections); id != "" {
+		fmt.Fprintf(&bridge, "\n[DHCPv4]\nIAID=%[1]s\n\n[DHCPv6]\nIAID=%[1]s\n", id)
+	}
 	return map[string]string{
 		base + b.Name + ".netdev":  device,
 		base + b.Name + ".network": bridge.String(),
@@ -72,6 +77,38 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 		// udev sets the bridge's stamp (systemd.link(5)).
 		base + b.Name + ".link": b.mark() + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
 	}, nil
+}
+
+// iaid returns the IAID with which networkd leased the NIC's addresses, or "". With
+// it, the bridge is the same client for the DHCP servers and keeps these addresses.
+// networkd's own choice is a hash of the NIC's permanent name, which a bridge has
+// not (systemd.network(5), IAID).
+func iaid(root string, b Bridge, administrators []section) string {
+	is := func(line string) bool {
+		key, _, _ := strings.Cut(line, "=")
+		return strings.TrimSpace(key) == "IAID"
+	}
+	for _, s := range administrators {
+		if slices.ContainsFunc(s.lines, is) {
+			return ""
+		}
+	}
+	// The NIC's lease is gone once our files are in force.
+	if ours, err := os.ReadFile(filepath.Join("/", root, networkdDir, "05-hostler-"+b.Name+".network")); err == nil {
+		for line := range strings.Lines(string(ours)) {
+			if is(line) {
+				return strings.TrimSpace(strings.TrimPrefix(line, "IAID="))
+			}
+		}
+		return ""
+	}
+	// A client identifier of the type 255 has four bytes of an IAID, and a DUID
+	// (RFC 4361, 6.1).
+	client, err := hex.DecodeString(keyValues(filepath.Join("/", root, "run/systemd/netif/leases", fmt.Sprint(b.Index)))["CLIENTID"])
+	if err != nil || len(client) < 5 || client[0] != 255 {
+		return ""
+	}
+	return fmt.Sprint(binary.BigEndian.Uint32(client[1:]))
 }
 
 // stacked lists the keys of [Network] that put other devices on a link.

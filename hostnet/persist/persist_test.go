@@ -95,6 +95,36 @@ var hosts = map[string]struct {
 		},
 		map[string][]string{"etc/systemd/network/05-hostler-eth0.network": {"DHCP"}},
 	},
+	"networkd, with a lease": {
+		networkd,
+		map[string]string{
+			link:                                   managed("/etc/systemd/network/20-wired.network"),
+			"run/systemd/netif/leases/2":           "ADDRESS=192.0.2.10\nCLIENTID=ff00a0b0c000020000ab11d1d2d3d4d5d6d7d8\n",
+			"etc/systemd/network/20-wired.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=yes\n",
+		},
+		map[string][]string{"etc/systemd/network/05-hostler-br-lan.network": {"[DHCPv4]\nIAID=10531008\n\n[DHCPv6]\nIAID=10531008\n"}},
+		map[string][]string{"etc/systemd/network/05-hostler-eth0.network": {"IAID"}},
+	},
+	"networkd, a lease by the MAC address": {
+		networkd,
+		map[string]string{
+			link:                                   managed("/etc/systemd/network/20-wired.network"),
+			"run/systemd/netif/leases/2":           "ADDRESS=192.0.2.10\nCLIENTID=0102005e100001\n",
+			"etc/systemd/network/20-wired.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=yes\n\n[DHCPv4]\nClientIdentifier=mac\n",
+		},
+		map[string][]string{"etc/systemd/network/05-hostler-br-lan.network": {"DHCP=yes\n"}},
+		map[string][]string{"etc/systemd/network/05-hostler-br-lan.network": {"IAID"}},
+	},
+	"networkd, with an IAID of the administrator": {
+		networkd,
+		map[string]string{
+			link:                                   managed("/etc/systemd/network/20-wired.network"),
+			"run/systemd/netif/leases/2":           "ADDRESS=192.0.2.10\nCLIENTID=ff00000007000020000ab11d1d2d3d4d5d6d7d8\n",
+			"etc/systemd/network/20-wired.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=yes\n\n[DHCPv4]\nIAID = 7\n",
+		},
+		map[string][]string{"etc/systemd/network/05-hostler-br-lan.network": {"IAID = 7\n"}},
+		map[string][]string{"etc/systemd/network/05-hostler-br-lan.network": {"IAID=7"}},
+	},
 	"networkd, by the NIC's MAC address": {
 		networkd,
 		map[string]string{
@@ -159,8 +189,12 @@ func TestWriteAndRemove(t *testing.T) {
 				t.Errorf("the second Write: %v, %v", again, err)
 			}
 			if c.manager == networkd || c.manager == netplan {
-				// After the next boot our file rules the NIC, while the bridge's
-				// file is still derived from the administrator's.
+				// After the next boot our file rules the NIC, which has no lease, while
+				// the bridge's file is still derived from the administrator's.
+				const lease = "run/systemd/netif/leases/2"
+				if os.Remove(filepath.Join(root, lease)) == nil {
+					delete(before, lease)
+				}
 				if err := os.WriteFile(filepath.Join(root, link), []byte(managed("/etc/systemd/network/05-hostler-eth0.network")), 0o600); err != nil {
 					t.Fatal(err)
 				}

@@ -24,6 +24,20 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 	}
 	h.Sh("chmod 755 /usr/bin/hostler*; apt-get -qq update")
 	h.Install("nftables")
+	// networkd's default; the harness's hosts do otherwise, because copies of one have
+	// the same identifier.
+	h.Sh("mkdir /etc/systemd/network/20-eth.network.d && printf '[DHCPv4]\\nClientIdentifier=duid\\n' >/etc/systemd/network/20-eth.network.d/duid.conf && systemctl stop systemd-networkd && ip addr flush dev eth0 && systemctl start systemd-networkd")
+	client := func(link string) string {
+		out, _ := h.Try("sed -n 's/^CLIENTID=//p' /run/systemd/netif/leases/$(cat /sys/class/net/" + link + "/ifindex)")
+		return strings.TrimSpace(out)
+	}
+	harness.Wait(t, "a lease by networkd's identifier", time.Minute, func() error {
+		if id := client("eth0"); !strings.HasPrefix(id, "ff") {
+			return fmt.Errorf("the identifier is %q", id)
+		}
+		return nil
+	})
+	id := client("eth0")
 	files := func() string {
 		return h.Sh("find /etc/systemd/network /etc/network /etc/netplan /run/systemd/network -type f -exec sha256sum {} + 2>/dev/null | sort -k 2 || true")
 	}
@@ -45,6 +59,9 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 			if !strings.Contains(state, "/etc/systemd/network/05-hostler-br-up.network") || !strings.Contains(state, "DHCP4") {
 				return fmt.Errorf("networkd does not lead the bridge: %s", state)
 			}
+			if now := client("br-up"); now != id {
+				return fmt.Errorf("the bridge's identifier is %q, the NIC's was %q", now, id)
+			}
 			return nil
 		})
 	}
@@ -63,6 +80,9 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 	}
 	h.Sh("hostler confirm")
 	bridged(time.Minute)
+	if out := h.Sh("grep -c ^IAID= /etc/systemd/network/05-hostler-br-up.network"); strings.TrimSpace(out) != "2" {
+		t.Errorf("the bridge's file has no IAID of the NIC: %s", out)
+	}
 	for line := range strings.Lines(before) {
 		if !strings.Contains(files(), line) {
 			t.Errorf("a file was changed: %s", line)
