@@ -7,6 +7,7 @@ import (
 
 	"hostler/hostnet"
 	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/units"
@@ -67,7 +68,8 @@ func (h *host) startWatchdog(ctx context.Context) error {
 	return err
 }
 
-// RunWatchdog runs the command `hostlerd watchdog`.
+// RunWatchdog runs the command `hostlerd watchdog`. After a revert it starts the DHCP
+// clients that the change ended, since the agent may be gone.
 func RunWatchdog(ctx context.Context, o Options) error {
 	links, err := hostnet.Open(hostnet.Options{Log: o.Logger})
 	if err != nil {
@@ -75,5 +77,15 @@ func RunWatchdog(ctx context.Context, o Options) error {
 	}
 	defer links.Close()
 	// The options need no namespace, because the checkpoint contains it.
-	return guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
+	reverted, err := guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
+	if err != nil || !reverted {
+		return err
+	}
+	h := &host{paths: o.Paths, logger: o.Logger}
+	clients := persist.Keeper{Paths: h.paths, Dhclient: h.runner(units.DHClient), Dhcpcd: h.runner(units.DHCPCD)}
+	now, err := links.Observe(ctx)
+	if err == nil {
+		_, err = clients.Resume(ctx, now.Free)
+	}
+	return err
 }

@@ -127,6 +127,12 @@ func (o Observed) Link(name string) (Link, bool) {
 	return o.Links[i], true
 }
 
+// Free reports whether the link is there and is no port of a bridge.
+func (o Observed) Free(name string) bool {
+	l, there := o.Link(name)
+	return there && l.Master == ""
+}
+
 // AddressesOf returns the addresses of a link.
 func (o Observed) AddressesOf(link string) []Address {
 	return filter(o.Addresses, func(a Address) bool { return a.Link == link })

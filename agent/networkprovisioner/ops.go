@@ -165,10 +165,7 @@ func (w *Worker) resume(ctx context.Context, t *turn) {
 	if w.Eyes.Persister == nil || t.paused { // the end of the armed change causes a pass
 		return
 	}
-	left, err := w.Eyes.Persister.Resume(ctx, func(link string) bool {
-		l, there := t.o.Host.Link(link)
-		return there && l.Master == ""
-	})
+	left, err := w.Eyes.Persister.Resume(ctx, t.o.Host.Free)
 	if err != nil {
 		w.Logger.Warn("A DHCP client cannot be started again.", "error", err)
 	}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("GUARD_WATCHDOG"); dir != "" {
 		h, err := hostnet.Open(hostnet.Options{NetNS: os.Getenv("GUARD_NETNS")})
 		if err == nil {
-			err = Watch(context.Background(), Options{Dir: dir, Host: h, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			_, err = Watch(context.Background(), Options{Dir: dir, Host: h, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -11,20 +11,20 @@ import (
 
 // Watch is the watchdog. It waits beside the agent until the armed change has
 // ended, and restores the previous state at the deadline. It returns when no
-// change is armed. If another watchdog already serves the same change, it
+// change is armed, and reports whether it reverted the change. If another watchdog already serves the same change, it
 // returns an error.
-func Watch(ctx context.Context, o Options) error {
+func Watch(ctx context.Context, o Options) (reverted bool, err error) {
 	g := New(o)
 	cp, err := g.read()
 	if err != nil || cp == nil {
-		return err
+		return false, err
 	}
 	// The watchdog of the previous change may be about to end.
 	wait, cancel := context.WithTimeout(ctx, watchdogLimit)
 	defer cancel()
 	lock, err := hostlock.Acquire(wait, g.lockPath("watchdog"), cp.ID, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = lock.Release() }()
 	tick := time.NewTicker(look)
@@ -32,19 +32,21 @@ func Watch(ctx context.Context, o Options) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return reverted, nil
 		case <-tick.C:
 		}
 		now, err := g.read()
 		switch {
 		case err != nil:
-			return err
+			return reverted, err
 		case now == nil || now.ID != cp.ID || now.Boot != bootID():
-			return nil
+			return reverted, nil
 		case now.left() <= 0:
-			if err := g.giveUp(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming); err != nil {
+			err := g.giveUp(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming)
+			if err != nil {
 				g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
 			}
+			reverted = err == nil
 		}
 	}
 }

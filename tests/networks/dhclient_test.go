@@ -39,9 +39,18 @@ func TestTheNICOfDhclient(t *testing.T) {
 	}
 }
 
-// moves tries a client, which begin starts on hup0 and whose pid is in a file
-// for each link.
-func moves(t *testing.T, begin, pidFile string) {
+// leasing is a host whose NIC hup0 has a lease.
+type leasing struct {
+	n      *nettest.Namespace
+	served func() string // the log of the DHCP server
+	agent  *harness.Agent
+	enter  []string // begins a command on the host
+}
+
+// newLeasing starts a client, which begin starts on hup0 and whose pid is in a file
+// for each link, and an agent.
+func newLeasing(t *testing.T, begin, pidFile string) *leasing {
+	t.Helper()
 	n, peer := nettest.New(t), nettest.New(t)
 	n.Pair("hup0", peer, "gw0")
 	n.Sysctl("net/ipv6/conf/hup0/accept_ra=0")
@@ -59,19 +68,61 @@ func moves(t *testing.T, begin, pidFile string) {
 	if _, err := out.Read(make([]byte, 16)); err != nil {
 		t.Fatal("the namespace is not there: ", err)
 	}
-	enter := []string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid), "--mount", "--net", "--"}
-	in := func(script string) string {
-		t.Helper()
-		return harness.Run(t, enter[0], append(enter[1:], "sh", "-c", script)...)
-	}
+	l := &leasing{n: n, served: served, enter: []string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid), "--mount", "--net", "--"}}
 	t.Cleanup(func() { endClients(t, n, pidFile) })
-	in(begin)
+	l.in(t, begin)
+	l.agent = harness.NewAgent(t, t.TempDir())
+	l.agent.Configure("namespace: own\n")
+	l.agent.Prefix = l.enter
+	l.agent.Start()
+	return l
+}
+
+// in runs a script on the host.
+func (l *leasing) in(t *testing.T, script string) string {
+	t.Helper()
+	return harness.Run(t, l.enter[0], append(l.enter[1:], "sh", "-c", script)...)
+}
+
+// If the agent is gone, the watchdog starts the client again that the change ended.
+func TestTheWatchdogStartsDhcpcdAgain(t *testing.T) {
+	const pidFile = "/run/dhcpcd/%s-4.pid"
+	l := newLeasing(t, "dhcpcd -4 hup0", pidFile)
+	had := leased(l.n, "hup0")
+	l.agent.Run("apply", "-f", l.agent.File("site", "version: 1\nnetworks: {up: {bridge: br-up, interfaces: [hup0]}}\n"), "--confirm", "10s")
+	harness.Wait(t, "the bridge", 10*time.Second, func() error {
+		if now := l.in(t, "ip -4 -o addr show dynamic dev br-up 2>&1 || true"); !strings.Contains(now, had) {
+			return fmt.Errorf("br-up has %q", now)
+		}
+		return nil
+	})
+	if _, err := os.Stat(fmt.Sprintf(pidFile, "hup0")); err == nil {
+		t.Fatal("dhcpcd runs during the change")
+	}
+	l.agent.Kill()
+	harness.Wait(t, "the client", 30*time.Second, func() error {
+		_, err := os.Stat(fmt.Sprintf(pidFile, "hup0"))
+		if now := leased(l.n, "hup0"); err != nil || now != had {
+			return fmt.Errorf("hup0 has %q, wanted %q; %v", now, had, err)
+		}
+		return nil
+	})
+	asked := len(l.served())
+	harness.Wait(t, "a renewal", 30*time.Second, func() error {
+		if log := l.served()[asked:]; !strings.Contains(log, "DHCPACK(gw0) "+strings.Split(had, "/")[0]) {
+			return errors.New(log)
+		}
+		return nil
+	})
+}
+
+// moves tries a client, which begin starts on hup0.
+func moves(t *testing.T, begin, pidFile string) {
+	l := newLeasing(t, begin, pidFile)
+	n, served, a := l.n, l.served, l.agent
+	in := func(script string) string { t.Helper(); return l.in(t, script) }
 	files := "cd /etc/network; find . -type f ! -name 'hostler-*' -exec md5sum {} +"
 	had, before := leased(n, "hup0"), in(files)
-	a := harness.NewAgent(t, t.TempDir())
-	a.Configure("namespace: own\n")
-	a.Prefix = enter
-	a.Start()
 	for _, step := range []struct {
 		link, other string
 		answers     int // to the first request on the new link, and to renewals
