@@ -17,6 +17,8 @@ const ifupdownScript = `#!/bin/sh
 [ "$IFACE" = "%[3]s" ] || exit 0
 ip link show dev %[2]s >/dev/null 2>&1 ||
 	ip link add name %[2]s address %[4]s type bridge stp_state 0 forward_delay 0
+# If the kernel cannot make the bridge, the NIC stays as it is.
+[ -n "$(ip link show dev %[2]s type bridge 2>/dev/null)" ] || exit 0
 ip link set dev %[2]s alias "%[5]s" up%[6]s
 # Without its address dhcpcd would lease again for the NIC.
 for file in "/run/dhcpcd/%[3]s.pid" "/run/dhcpcd/%[3]s-4.pid"; do
@@ -25,6 +27,10 @@ for file in "/run/dhcpcd/%[3]s.pid" "/run/dhcpcd/%[3]s-4.pid"; do
 	client="dhcpcd -b"
 	case "$file" in *-4.pid) client="dhcpcd -b -4" ;; esac
 done
+ip link set dev %[3]s master %[2]s || {
+	[ -z "$client" ] || $client %[3]s
+	exit 0
+}
 ip -o addr show dev %[3]s scope global | while read -r _ _ family address rest; do
 	case "$rest" in *"brd "*) broadcast="broadcast $(echo "$rest" | sed 's/.*brd \([^ ]*\).*/\1/')" ;; *) broadcast= ;; esac
 	nodad=; [ "$family" = inet6 ] && nodad=nodad
@@ -40,7 +46,6 @@ if [ "$METHOD" = dhcp ] && [ -s "/run/dhclient.%[3]s.pid" ]; then
 	kill "$(cat /run/dhclient.%[3]s.pid)"
 	client="dhclient -4 -nw -pf /run/dhclient.%[2]s.pid -lf /var/lib/dhcp/dhclient.%[2]s.leases"
 fi
-ip link set dev %[3]s master %[2]s
 ip -4 addr flush dev %[3]s
 ip -6 addr flush dev %[3]s
 %[7]sfor lease in lease lease6; do

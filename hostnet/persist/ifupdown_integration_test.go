@@ -60,3 +60,27 @@ func TestIfupdownScript(t *testing.T) {
 		t.Errorf("the second time it does more:\n%s\nwas\n%s", again, after)
 	}
 }
+
+// If the bridge cannot be made or cannot take the NIC, the NIC keeps its
+// configuration.
+func TestIfupdownScriptWithoutABridge(t *testing.T) {
+	for name, prepare := range map[string]func(n, other *nettest.Namespace){
+		"another link has the name": func(n, other *nettest.Namespace) { n.Pair("br-lan", other, "gw1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, peer := nettest.New(t), nettest.New(t)
+			n.Pair("eth0", peer, "gw0")
+			n.IP("addr add 192.0.2.10/24 brd 192.0.2.255 dev eth0")
+			n.IP("route add default via 192.0.2.1 dev eth0")
+			prepare(n, peer)
+			root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet static\n"})
+			if _, _, err := writeBridge(root, bridge()); err != nil {
+				t.Fatal(err)
+			}
+			n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=static", filepath.Join(root, "etc/network/if-up.d/hostler-br-lan"))
+			if got := n.IP("-4 -o addr show dev eth0") + n.IP("route show"); !strings.Contains(got, "inet 192.0.2.10/24") || !strings.Contains(got, "default via 192.0.2.1 dev eth0") {
+				t.Errorf("eth0 has %s", got)
+			}
+		})
+	}
+}
