@@ -3,6 +3,7 @@
 package vm_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 // Bounds of what a quiet machine with two cores does in a small part of the time.
 const (
 	bootLimit    = 15 * time.Minute
+	initLimit    = 3 * time.Minute
 	commandLimit = 30 * time.Minute
 )
 
@@ -66,16 +68,49 @@ func (m *machine) disk() string { return filepath.Join(m.dir, "disk.qcow2") }
 // emulated time-stamp counters for unsynchronised and would ask the time of a
 // device, which is a way out of the emulation each time: they all are the
 // host's. Nor does it check that the timer interrupts: on a busy host the
-// emulated one comes too late, and the kernel panics.
+// emulated one comes too late, and the kernel panics. An emulated kernel that does
+// not reach its init, which no program of the disk can cause, is started again.
 func (m *machine) boot() {
 	m.Helper()
 	start := time.Now()
+	m.launch()
+	for tries := 1; !m.initStarted(); tries++ {
+		if m.Logf("the emulated kernel did not start its init; its console ends:\n%s", m.console()); tries == 3 {
+			m.FailNow()
+		}
+		m.cut()
+		m.launch()
+	}
+	m.reached(start)
+}
+
+// console returns the end of what the kernel wrote.
+func (m *machine) console() string {
+	text, _ := os.ReadFile(filepath.Join(m.dir, "console"))
+	return string(text[max(0, len(text)-2000):])
+}
+
+// initStarted waits until the kernel has started systemd. It returns false after the
+// time that far more than suffices.
+func (m *machine) initStarted() bool {
+	for deadline := time.Now().Add(initLimit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(m.dir, "console"))
+		if bytes.Contains(text, []byte("systemd[1]:")) || m.gone(0) {
+			return true
+		}
+	}
+	return false
+}
+
+// launch starts the machine.
+func (m *machine) launch() {
+	m.Helper()
 	socket := filepath.Join(m.dir, "agent")
 	args := []string{
 		"-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", "1536",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-name", "hostler-test",
 		"-kernel", m.base.kernel, "-initrd", m.base.initrd,
-		"-append", "root=/dev/vda ro console=ttyS0 net.ifnames=0 quiet systemd.show_status=0 mitigations=off nowatchdog panic=-1 tsc=reliable no_timer_check",
+		"-append", "root=/dev/vda ro console=ttyS0 net.ifnames=0 systemd.show_status=0 mitigations=off nowatchdog panic=-1 tsc=reliable no_timer_check",
 		"-drive", "file=" + m.disk() + ",format=qcow2,if=virtio,cache=writeback,discard=unmap",
 		"-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile=",
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
@@ -90,7 +125,6 @@ func (m *machine) boot() {
 	_ = os.Remove(socket)
 	m.start(args)
 	m.guest = &channel{socket: socket}
-	m.reached(start)
 }
 
 // start runs QEMU so that it dies with this process, however that ends: the
@@ -212,9 +246,7 @@ func (m *machine) spent() time.Duration {
 
 // tell prints what helps to understand a failure.
 func (m *machine) tell() {
-	if console, err := os.ReadFile(filepath.Join(m.dir, "console")); err == nil {
-		m.Logf("the console ends:\n%s", console[max(0, len(console)-2000):])
-	}
+	m.Logf("the console ends:\n%s", m.console())
 	if m.guest == nil || m.gone(0) {
 		return
 	}
