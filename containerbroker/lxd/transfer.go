@@ -92,6 +92,14 @@ func (d *Driver) contents(ctx context.Context, name string, stamp containerbroke
 	return found.Contents, cmp.Or(err, found.err)
 }
 
+// backup asks for a backup with metadata of a version. LXD 6 writes version 2 by
+// default, which Incus and LXD 5.0 cannot read (API extension
+// backup_metadata_version); daemons without the extension ignore the field.
+type backup struct {
+	api.InstanceBackupsPost
+	Version uint32 `json:"version"`
+}
+
 // Export writes a backup of a stopped instance that bears the stamp's token. It
 // removes the daemon's copy of the backup afterwards, and copies that earlier
 // calls left. It refuses an instance with snapshots, which the backup would not
@@ -130,7 +138,7 @@ func (d *Driver) export(c *client, name string, expect containerbroker.Stamp, w 
 		}
 	}
 	id := backupPrefix + strings.ToLower(rand.Text())
-	op, err := c.start(http.MethodPost, path, api.InstanceBackupsPost{Name: id, InstanceOnly: true, CompressionAlgorithm: "none"}, "")
+	op, err := c.start(http.MethodPost, path, backup{api.InstanceBackupsPost{Name: id, InstanceOnly: true, CompressionAlgorithm: "none"}, 1}, "")
 	if err != nil {
 		return err
 	}
