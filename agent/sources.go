@@ -44,8 +44,8 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		},
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
-		Map: func(ctx context.Context) (idmap.Map, error) {
-			return guestMap(p, func() (string, error) { return h.recordedIDs(ctx) })
+		Map: func(ctx context.Context, t spec.ContainerType) (idmap.Map, error) {
+			return guestMap(p, t, func() (string, error) { return h.recordedIDs(ctx) })
 		},
 	}
 }
@@ -57,15 +57,14 @@ var guestIDs = idmap.Map{
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 }
 
-// guestMap returns the ids of containers. Their daemon runs as root, so it uses
-// the ids that root has permission to delegate. The LXD of the snap ignores the
-// files and uses its default, see
+// guestMap returns the ids of a type's containers. Whatever starts them runs as root,
+// so it uses the ids that root has permission to delegate. The LXD of the snap ignores
+// the files and uses its default, see
 // https://documentation.ubuntu.com/lxd/latest/userns-idmap. Its containers have
 // the default on record, so recorded returns the record of a container; before
 // the first container it is "" and the default is guestIDs.
-func guestMap(p paths.Paths, recorded func() (string, error)) (idmap.Map, error) {
-	lxd, incus := p.FindLXDSocket(os.Getenv("LXD_DIR")), p.FindIncusSocket(os.Getenv("INCUS_DIR"))
-	if filepath.Dir(lxd) != p.Host(paths.SnapLXDDir) || incus != "" {
+func guestMap(p paths.Paths, t spec.ContainerType, recorded func() (string, error)) (idmap.Map, error) {
+	if t != spec.LXD || filepath.Dir(p.FindLXDSocket(os.Getenv("LXD_DIR"))) != p.Host(paths.SnapLXDDir) {
 		return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs)
 	}
 	text, err := recorded()

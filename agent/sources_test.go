@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/agent/spec"
 	"hostler/internal/paths"
 )
 
@@ -20,13 +21,16 @@ func TestGuestIDsOfTheSnap(t *testing.T) {
 	t.Setenv("INCUS_DIR", "")
 	for name, c := range map[string]struct {
 		folders  []string
+		of       spec.ContainerType
 		recorded string
 		want     uint32 // 0: there is no map
 	}{
-		"Debian's":         {[]string{paths.DebianLXDDir}, record, 0},
-		"snap, no machine": {[]string{paths.SnapLXDDir}, "", 1000000},
-		"snap":             {[]string{paths.SnapLXDDir}, record, 1131072},
-		"snap and Incus":   {[]string{paths.SnapLXDDir, paths.DebianIncusDir}, record, 0},
+		"Debian's":             {[]string{paths.DebianLXDDir}, spec.LXD, record, 0},
+		"snap, no machine":     {[]string{paths.SnapLXDDir}, spec.LXD, "", 1000000},
+		"snap":                 {[]string{paths.SnapLXDDir}, spec.LXD, record, 1131072},
+		"snap beside Incus":    {[]string{paths.SnapLXDDir, paths.DebianIncusDir}, spec.LXD, record, 1131072},
+		"Incus beside a snap":  {[]string{paths.SnapLXDDir, paths.DebianIncusDir}, spec.Incus, record, 0},
+		"classic LXC and snap": {[]string{paths.SnapLXDDir}, spec.LXC, record, 0},
 	} {
 		p := paths.New(t.TempDir(), "", "", "")
 		for _, folder := range c.folders {
@@ -45,7 +49,7 @@ func TestGuestIDsOfTheSnap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m, err := guestMap(p, func() (string, error) { return c.recorded, nil })
+		m, err := guestMap(p, c.of, func() (string, error) { return c.recorded, nil })
 		if (err != nil) != (c.want == 0) || m.Users.First != c.want || m.Groups.First != c.want || err != nil && !strings.Contains(err.Error(), "run `usermod --add-subuids 1000000-1000999999 root`") {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}

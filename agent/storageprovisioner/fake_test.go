@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 	"hostler/storage"
 	"hostler/storage/idmap"
@@ -60,7 +61,7 @@ func (h *fakeHost) sources() Sources {
 			"tmpfs": fakeFilesystems{h, "tmpfs"}, "rootfs": fakeFilesystems{h, "rootfs"}, Managed: fakeFilesystems{h, Managed},
 		},
 		Views: fakeViews{h}, Mounts: "/state/filesystems", ViewDir: "/state/mounts",
-		Map: func(context.Context) (idmap.Map, error) { return aMap, nil },
+		Map: func(context.Context, spec.ContainerType) (idmap.Map, error) { return aMap, nil },
 	}
 }
 

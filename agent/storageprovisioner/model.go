@@ -64,6 +64,7 @@ func (e *Entity) ref(namespace string) storage.Ref {
 // Machine holds the fields of a machine that matter for storage.
 type Machine struct {
 	Name       string
+	Type       spec.ContainerType
 	Dying      bool
 	Storage    []spec.Attachment
 	Privileged bool
@@ -105,10 +106,15 @@ type Policy struct {
 	// Mounts is the directory of the host's own mounts. Views is the directory
 	// of the mounts that machines see.
 	Mounts, Views string
-	// Map translates owners for unprivileged machines. NoMap is the reason why
-	// there is no map, or "".
-	Map   idmap.Map
-	NoMap string
+	// Maps translate owners for unprivileged machines.
+	Maps map[spec.ContainerType]GuestMap
+}
+
+// GuestMap is the map of a container type's guests. Missing is the reason why there
+// is none, or "".
+type GuestMap struct {
+	Map     idmap.Map
+	Missing string
 }
 
 // mountPath returns the path at which the host mounts a filesystem.

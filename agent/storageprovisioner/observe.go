@@ -25,8 +25,8 @@ type Sources struct {
 	// Mounts and ViewDir are the directories of the host's own mounts and of
 	// the mounts that machines see.
 	Mounts, ViewDir string
-	// Map returns the translation of owners for unprivileged machines.
-	Map func(ctx context.Context) (idmap.Map, error)
+	// Map returns the translation of owners for unprivileged machines of a type.
+	Map func(ctx context.Context, t spec.ContainerType) (idmap.Map, error)
 }
 
 // Promised returns the number of bytes by which sparse volumes can still grow
@@ -143,7 +143,7 @@ func decodeMachine(o state.Object) (Machine, error) {
 		return Machine{}, err
 	}
 	return Machine{
-		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged, Status: status,
+		Name: o.Name, Type: record.Machine.Type, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged, Status: status,
 	}, nil
 }
 
@@ -250,10 +250,14 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 
 // Policy returns the policy of a plan. The caller sets Now and Nudged.
 func (s Sources) Policy(ctx context.Context, c Config) Policy {
-	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Withheld: c.Withheld, Mounts: s.Mounts, Views: s.ViewDir}
-	var err error
-	if p.Map, err = s.Map(ctx); err != nil {
-		p.NoMap = err.Error()
+	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Withheld: c.Withheld, Mounts: s.Mounts, Views: s.ViewDir, Maps: map[spec.ContainerType]GuestMap{}}
+	for _, t := range spec.ContainerTypes() {
+		m, err := s.Map(ctx, t.Type)
+		guests := GuestMap{Map: m}
+		if err != nil {
+			guests.Missing = err.Error()
+		}
+		p.Maps[t.Type] = guests
 	}
 	return p
 }

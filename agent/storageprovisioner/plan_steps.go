@@ -193,8 +193,8 @@ func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used strin
 				steps = append(steps, Step{Action: ActionHide, Machine: m})
 			}
 			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
-			if waiting == "" && !p.byName[m].Privileged {
-				show.Held = p.policy.NoMap
+			if g := p.byName[m]; waiting == "" && !g.Privileged {
+				show.Held = p.policy.Maps[g.Type].Missing
 			}
 			steps = append(steps, show)
 		case shown:

@@ -106,7 +106,8 @@ func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Param
 		Setuid: !slices.Contains(e.Filesystem.MountOptions, "nosuid"),
 	}
 	if g := p.byName[machine]; g != nil && !g.Privileged {
-		params.Map = &p.policy.Map
+		guests := p.policy.Maps[g.Type]
+		params.Map = &guests.Map
 	} else {
 		// Only the host's root can create device nodes. Root in a privileged
 		// guest is the host's root, so its view has devices.

@@ -92,10 +92,10 @@ func (d *Driver) contents(ctx context.Context, name string, stamp containerbroke
 	return found.Contents, cmp.Or(err, found.err)
 }
 
-// backup asks for a backup with metadata of a version. LXD 6 writes version 2 by
+// backupPost asks for a backup with metadata of a version. LXD 6 writes version 2 by
 // default, which Incus and LXD 5.0 cannot read (API extension
 // backup_metadata_version); daemons without the extension ignore the field.
-type backup struct {
+type backupPost struct {
 	api.InstanceBackupsPost
 	Version uint32 `json:"version"`
 }
@@ -138,7 +138,7 @@ func (d *Driver) export(c *client, name string, expect containerbroker.Stamp, w 
 		}
 	}
 	id := backupPrefix + strings.ToLower(rand.Text())
-	op, err := c.start(http.MethodPost, path, backup{api.InstanceBackupsPost{Name: id, InstanceOnly: true, CompressionAlgorithm: "none"}, 1}, "")
+	op, err := c.start(http.MethodPost, path, backupPost{api.InstanceBackupsPost{Name: id, InstanceOnly: true, CompressionAlgorithm: "none"}, 1}, "")
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func BenchmarkSteadyStorage(b *testing.B) {
 			Filesystems: map[string]storage.FilesystemSource{"tmpfs": tmpfs.New(tmpfs.Options{Dir: filepath.Join(dir, "tmpfs"), Namespace: "bench"})},
 			Views:       idmap.New(idmap.Options{Dir: filepath.Join(dir, "views"), Runner: run.Host{}}),
 			Mounts:      filepath.Join(dir, "mounts"), ViewDir: filepath.Join(dir, "views"),
-			Map: func(context.Context) (idmap.Map, error) { return idmap.Map{}, nil },
+			Map: func(context.Context, spec.ContainerType) (idmap.Map, error) { return idmap.Map{}, nil },
 		},
 	})
 	running, stop := context.WithCancel(ctx)
