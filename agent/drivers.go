@@ -155,6 +155,13 @@ func (h *host) recordedIDs(ctx context.Context) (string, error) {
 	return recorder.GuestIDs(ctx)
 }
 
+// ignoresIDs reports whether a type's daemon ignores the ids that root has permission
+// to delegate, as the LXD of the snap does, see
+// https://documentation.ubuntu.com/lxd/latest/userns-idmap.
+func ignoresIDs(p paths.Paths, t spec.ContainerType) bool {
+	return t == spec.LXD && filepath.Dir(p.FindLXDSocket(os.Getenv("LXD_DIR"))) == p.Host(paths.SnapLXDDir)
+}
+
 func kvmSocket(p paths.Paths) string {
 	if _, err := os.Stat(p.LibvirtSocket()); err != nil {
 		return ""

@@ -68,12 +68,15 @@ func (h *host) locks() []client.Lock {
 	return all
 }
 
-// cloudInitFailed reports whether systemd knows that the last unit of cloud-init
-// failed. Such a cloud-init leaves no result.
+// cloudInitFailed reports whether systemd knows that cloud-init failed. Such a
+// cloud-init leaves no result. From its release 24.3 on, the process of all stages is
+// cloud-init-main.service, and cloud-final.service may succeed without it.
 func (h *host) cloudInitFailed(ctx context.Context) bool {
 	if !hasUnits(h.paths) {
 		return false
 	}
-	row, err := units.Service("cloud-final.service").Row(ctx)
-	return err == nil && row.State == "failed"
+	return slices.ContainsFunc([]string{"cloud-final.service", "cloud-init-main.service"}, func(name string) bool {
+		row, err := units.Service(name).Row(ctx)
+		return err == nil && row.State == "failed"
+	})
 }

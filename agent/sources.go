@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
@@ -45,7 +43,7 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
 		Map: func(ctx context.Context, t spec.ContainerType) (idmap.Map, error) {
-			return guestMap(p, t, func() (string, error) { return h.recordedIDs(ctx) })
+			return guestMap(p, ignoresIDs(p, t), func() (string, error) { return h.recordedIDs(ctx) })
 		},
 	}
 }
@@ -58,13 +56,12 @@ var guestIDs = idmap.Map{
 }
 
 // guestMap returns the ids of a type's containers. Whatever starts them runs as root,
-// so it uses the ids that root has permission to delegate. The LXD of the snap ignores
-// the files and uses its default, see
-// https://documentation.ubuntu.com/lxd/latest/userns-idmap. Its containers have
-// the default on record, so recorded returns the record of a container; before
-// the first container it is "" and the default is guestIDs.
-func guestMap(p paths.Paths, t spec.ContainerType, recorded func() (string, error)) (idmap.Map, error) {
-	if t != spec.LXD || filepath.Dir(p.FindLXDSocket(os.Getenv("LXD_DIR"))) != p.Host(paths.SnapLXDDir) {
+// so it uses the ids that root has permission to delegate. A daemon that ignores the
+// files of these ids has the ids of its containers on record, so recorded returns the
+// record of a container; before the first container it is "" and the default is
+// guestIDs.
+func guestMap(p paths.Paths, ignores bool, recorded func() (string, error)) (idmap.Map, error) {
+	if !ignores {
 		return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", guestIDs)
 	}
 	text, err := recorded()

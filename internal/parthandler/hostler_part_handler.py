@@ -33,6 +33,9 @@ LOG = logging.getLogger(__name__)
 
 # User-data that is no MIME message and begins like nothing that cloud-init knows.
 BARE = "text/x-not-multipart"
+# Such user-data if it mentions a MIME-Version near its start, e.g. in a machine's own
+# user-data: cloud-init takes it for a message.
+PLAIN = "text/plain"
 FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 
 # cloud-init hands over the parts of the user-data, then those of the vendor-data,
@@ -49,7 +52,7 @@ unchecked = []
 
 
 def list_types():
-    return ["text/hostler-config", BARE]
+    return ["text/hostler-config", BARE, PLAIN]
 
 
 def handle_part(data, ctype, filename, payload, frequency, headers):
@@ -59,14 +62,21 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
         check()
     if ctype in ("__begin__", "__end__") or not payload:
         return
-    body = payload.encode("utf-8") if isinstance(payload, str) else bytes(payload)
-    if ctype == BARE:
+    # cloud-init replaces bytes that are not UTF-8 by surrogates.
+    body = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else bytes(payload)
+    if ctype in (BARE, PLAIN):
         if not FIRST_LINE.match(body):
             # cloud-init's own words for it
-            LOG.warning("Unhandled non-multipart (%s) userdata: '%s...'", ctype, body[:24].decode("utf-8", "replace"))
+            LOG.warning("Unhandled %s (%s) userdata: '%s...'", "non-multipart" if ctype == BARE else "unknown content-type", ctype, body[:24].decode("utf-8", "replace"))
             return
-        filename = "user-data"
+        if ctype == BARE or re.match(r"part-\d+$", filename or ""):
+            filename = "user-data"
     wait(headers, filename)
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        LOG.error("hostler: %s is not used, because its text is not UTF-8: save it as UTF-8, and encode a part with such characters in base64, as `hostler user-data` does", filename)
+        return
     path = os.path.join(CONF_D, name_of(filename))
     unchecked.append(path)
     first, text = used.setdefault(path, (filename, body))

@@ -172,6 +172,10 @@ func part(contentType, name, text string) string {
 		"Content-Type: %s; charset=\"utf-8\"\nContent-Disposition: attachment; filename=%q\n\n%s\n--b0--\n", contentType, name, text)
 }
 
+// withMessage is a declaration with a MIME message, the user-data of its machine.
+const withMessage = "#hostler-config\nversion: 1\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    cloud-init:\n      user-data: |\n" +
+	"        Content-Type: multipart/mixed; boundary=\"b1\"\n        MIME-Version: 1.0\n\n        --b1\n        Content-Type: text/cloud-config\n\n        #cloud-config\n        {}\n        --b1--\n"
+
 // TestUserData holds the cases of user-data, for cloud-init of each release.
 func TestUserData(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host.yaml")
@@ -203,7 +207,11 @@ func TestUserData(t *testing.T) {
 		{name: "part", userData: part("text/hostler-config", "My web_1.YAML", web), files: map[string]string{"cloud-init-my-web-1.yaml": web}},
 		{name: "part with a path", userData: part("text/hostler-config", "../../passwd", web), files: map[string]string{"cloud-init-passwd.yaml": web}},
 		{name: "part, stock image", stock: true, userData: part("text/hostler-config", "web.yaml", web), says: "Unhandled unknown content-type (text/hostler-config) userdata"},
-		{name: "plain part", userData: part("text/plain", "web.yaml", web), says: "Unhandled unknown content-type (text/plain) userdata"},
+		{name: "plain part", userData: part("text/plain", "web.yaml", web), files: map[string]string{"cloud-init-web.yaml": web}},
+		{name: "plain part of another text", userData: part("text/plain", "web.txt", "text\n"), says: "Unhandled unknown content-type (text/plain) userdata: 'text"},
+		{name: "bare, with a message", userData: withMessage, files: map[string]string{"cloud-init-user-data.yaml": withMessage}},
+		{name: "bare, Latin-1", userData: strings.Replace(web, "version", "# f\xfcr\nversion", 1), says: "user-data is not used, because its text is not UTF-8"},
+		{name: "part with characters that are not encoded", userData: part("text/hostler-config", "web.yaml", web+"# für\n"), says: "web.yaml is not used, because its text is not UTF-8"},
 		{
 			name: "two parts of one name", says: "the parts a.yaml and A.yml have the same name",
 			userData: strings.Replace(part("text/hostler-config", "a.yaml", web), "--b0--", "--b0\nContent-Type: text/hostler-config\nContent-Disposition: attachment; filename=\"A.yml\"\n\nother\n--b0--", 1),

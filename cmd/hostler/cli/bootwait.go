@@ -37,7 +37,7 @@ func (a *app) bootWait(ctx context.Context, request, config string) error {
 	}
 	c, _, err := spec.ParseConfig(config, content)
 	if err != nil && len(content) > 0 {
-		return err
+		return usage("%s", spec.Summary(err)) // every user can read the log of a boot, and a line may have a password
 	}
 	limit = c.CloudInit.Wait
 	content, err = os.ReadFile(request) //nolint:gosec // the file of the part handler

@@ -80,7 +80,13 @@ func (a *app) userData(f userDataFlags) error {
 		}
 		parts = append(parts, mimemessage.Part{ContentType: "text/cloud-config", Name: "hostler-package.yaml", Body: "#cloud-config\n" + string(text)})
 	}
+	files := map[string]string{}
 	for i, d := range docs {
+		file := parthandler.File(declared[i].Name)
+		if other := files[file]; other != "" {
+			return usage("the declarations %q and %q would have the same file on the host, %s", other, declared[i].Name, file).hint("give one of them another name: the name of its file, or `name:`")
+		}
+		files[file] = declared[i].Name
 		parts = append(parts, mimemessage.Part{ContentType: parthandler.Type, Name: declared[i].Name + ".yaml", Body: d.Content})
 	}
 	out, err := mimemessage.Join(parts)
@@ -208,7 +214,8 @@ func armouredKey(file string) (string, error) {
 }
 
 // debScript returns a script that installs the package of a URL. apt's own helper
-// fetches it and checks the digest, since a stock image may lack curl.
+// fetches it and checks the digest, since a stock image may lack curl. A file of the
+// package that the user-data has written already stays, without a question.
 func debScript(deb string) (string, error) {
 	address, digest, _ := strings.Cut(deb, "#sha256=")
 	if raw, err := hex.DecodeString(digest); !isWeb(address) || err != nil || len(raw) != 32 {
@@ -218,7 +225,7 @@ func debScript(deb string) (string, error) {
 	return `deb=/var/cache/hostler-user-data.deb
 /usr/lib/apt/apt-helper download-file ` + quoted + ` "$deb" SHA256:` + strings.ToLower(digest) + `
 apt-get -q update
-DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install "$deb"
+DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold install "$deb"
 rm -f "$deb"
 `, nil
 }
