@@ -212,8 +212,13 @@ func (s *site) lxc() {
 	s.host.Sh("sed -i 's/type: lxc/type: lxc, memory: 256MiB/' /root/bare.yaml && hostler apply -f /root/bare.yaml --wait --timeout 3m")
 	s.host.Sh("hostler delete -f /root/bare.yaml --wait --timeout 3m && ! lxc-info -n bare")
 
-	s.host.Sh("sed 's/^  web:/  classic:/' /usr/share/doc/hostler/examples/lxc.yaml >/root/classic.yaml && hostler apply -f /root/classic.yaml --wait --timeout 9m")
-	if got := s.host.Sh("hostler exec classic -- sh -c '. /etc/os-release; echo $ID/$VERSION_ID $(systemctl is-active multi-user.target)'"); got != "debian/12 active\n" {
+	// Ubuntu's mirror has no Debian.
+	image, r := "debian/12", harness.HostRelease(s)
+	if r.OS == "Ubuntu" {
+		image = r.Name
+	}
+	s.host.Sh("sed 's/^  web:/  classic:/; s,image: debian/12,image: " + image + ",' /usr/share/doc/hostler/examples/lxc.yaml >/root/classic.yaml && hostler apply -f /root/classic.yaml --wait --timeout 9m")
+	if got := s.host.Sh("hostler exec classic -- sh -c '. /etc/os-release; echo $ID/$VERSION_ID $(systemctl is-active multi-user.target)'"); got != image+" active\n" {
 		s.Errorf("the machine of the example runs %q", got)
 	}
 	s.host.Sh("hostler delete -f /root/classic.yaml --wait --timeout 3m")
