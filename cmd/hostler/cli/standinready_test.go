@@ -9,10 +9,11 @@ import (
 // readyHost has a network and a machine, both as declared.
 func readyHost() *standIn {
 	return &standIn{
-		machines: []client.Machine{running("web", "10.20.0.10")},
-		rows:     map[string]string{"networks": `[{"name": "lan", "life": "alive", "status": "ready", "observed": true}, {"name": "old", "life": "dying", "status": "ready", "observed": true}]`},
-		objects:  map[string]client.Object{"machine/web": {Kind: "machine", Name: "web"}},
-		status:   client.Status{Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour), Machines: map[string]int{"running": 1}},
+		machines:     []client.Machine{running("web", "10.20.0.10")},
+		declarations: []client.Declaration{{Name: "site", Objects: []string{"machine/web", "network/lan"}}},
+		rows:         map[string]string{"networks": `[{"name": "lan", "life": "alive", "status": "ready", "observed": true}, {"name": "old", "life": "dying", "status": "ready", "observed": true}]`},
+		objects:      map[string]client.Object{"machine/web": {Kind: "machine", Name: "web"}},
+		status:       client.Status{Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour), Machines: map[string]int{"running": 1}},
 	}
 }
 

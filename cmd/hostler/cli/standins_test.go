@@ -66,8 +66,21 @@ var standIns = map[string]func() *standIn{
 	"broken": func() *standIn {
 		s := readyHost()
 		s.machines = append(s.machines, machine("db", spec.MachineError, "there is no image debian/99"))
+		s.declarations[0].Objects = append(s.declarations[0].Objects, "machine/db")
 		s.objects["machine/db"] = client.Object{Kind: "machine", Name: "db"}
 		s.status.Machines = map[string]int{"running": 1, "error": 1}
+		return s
+	},
+	// A machine whose removal is held has an error.
+	"kept": func() *standIn {
+		s := readyHost()
+		s.machines = append(s.machines, machine("old", spec.MachineError, "cannot start: no space left on device"))
+		return s
+	},
+	// A machine is being removed and is declared again.
+	"remade": func() *standIn {
+		s := readyHost()
+		s.machines[0].Life, s.machines[0].Status, s.freeze = "dying", spec.MachineDying, true
 		return s
 	},
 	"degraded": func() *standIn {
@@ -278,6 +291,7 @@ func failingHost() *standIn {
 func stuckHost() *standIn {
 	w := startingHost()
 	w.lost, w.freeze = 0, true
+	w.declarations = []client.Declaration{{Name: "site", Objects: []string{"machine/db", "machine/spare", "machine/web"}}}
 	w.film = [][]client.Machine{{
 		retried(machine("db", spec.MachineError, "cannot create: try again"), 4, time.Minute),
 		machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineProvisioning, "waiting for cloud-init"),

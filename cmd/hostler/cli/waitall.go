@@ -85,10 +85,30 @@ func refusedFiles(all []client.RefusedFile) string {
 	return strings.Join(lines, "\n  ")
 }
 
-// declaredGoals returns the goal that all declared objects are ready. It leaves
-// out objects that are being removed.
+// declaredGoals returns the goal that all declared objects are ready. It leaves out
+// objects that are declared no more, e.g. held ones, and waits for the end of an object
+// that is being removed and made again.
 func declaredGoals(ctx context.Context, agent agent) (goals, error) {
 	var g goals
+	declarations, err := agent.Declarations(ctx)
+	if err != nil {
+		return g, err
+	}
+	for _, d := range declarations {
+		g.ready = append(g.ready, referencesOf(d.Objects)...)
+	}
+	machines, err := agent.Machines(ctx)
+	if err != nil {
+		return g, err
+	}
+	note := func(r reference, life string) {
+		if life != "alive" && slices.Contains(g.ready, r) {
+			g.remade = append(g.remade, r)
+		}
+	}
+	for _, m := range machines {
+		note(machineNamed(m.Name), m.Life)
+	}
 	for _, kind := range []string{spec.KindNetwork, spec.KindVolume, spec.KindFilesystem} {
 		raw, err := agent.Get(ctx, plural(kind))
 		if err != nil {
@@ -99,18 +119,7 @@ func declaredGoals(ctx context.Context, agent agent) (goals, error) {
 			return g, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
 		}
 		for _, o := range rows {
-			if o.Life == "alive" {
-				g.ready = append(g.ready, reference{kind, o.Name})
-			}
-		}
-	}
-	machines, err := agent.Machines(ctx)
-	if err != nil {
-		return g, err
-	}
-	for _, m := range machines {
-		if m.Life == "alive" {
-			g.ready = append(g.ready, machineNamed(m.Name))
+			note(reference{kind, o.Name}, o.Life)
 		}
 	}
 	g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.machines()) }
