@@ -70,7 +70,10 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
             LOG.warning("Unhandled %s (%s) userdata: '%s...'", "non-multipart" if ctype == BARE else "unknown content-type", ctype, body[:24].decode("utf-8", "replace"))
             return
         if ctype == BARE or re.match(r"part-\d+$", filename or ""):
-            filename = "user-data"
+            # Of several such texts, e.g. included ones, the others keep cloud-init's names.
+            first = os.path.join(CONF_D, name_of("user-data"))
+            if first not in unchecked or used[first][1] == body:
+                filename = "user-data"
     wait(headers, filename)
     try:
         body.decode("utf-8")

@@ -323,6 +323,23 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// Included declarations without a name have a file each, and the same ones at the next
+// boot.
+func TestIncludedDeclarations(t *testing.T) {
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler().installProgram()
+			include := "#include\nfile://" + m.write("web", web) + "\nfile://" + m.write("lan", lan) + "\n"
+			for range 2 {
+				said, got := m.boot(include), m.files()
+				if len(got) != 2 || got["cloud-init-user-data.yaml"] != web || got["cloud-init-part-002.yaml"] != lan || said != "" {
+					t.Errorf("conf.d has %q, and cloud-init said %q", got, said)
+				}
+			}
+		})
+	}
+}
+
 // A part that cannot be written has cloud-init wait too, and the error names the
 // file.
 func TestWaitForAPartThatCannotBeWritten(t *testing.T) {
