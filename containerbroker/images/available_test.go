@@ -54,7 +54,7 @@ func TestBuildable(t *testing.T) {
 	if b := rows["debian/13"]; b.From != "http://m.test/debian" || b.Err != nil || !slices.Equal(b.Formats, []Format{FormatLXD, FormatDisk}) {
 		t.Errorf("debian/13: %+v", b)
 	}
-	if b := rows["ubuntu/26.04"]; b.Err == nil || !strings.Contains(b.Err.Error(), "set apt.ubuntu-mirror") || !slices.Equal(b.Formats, []Format{FormatLXD}) {
+	if b := rows["ubuntu/26.04"]; b.Err == nil || !strings.Contains(b.Err.Error(), "set apt.ubuntu-mirror") || !slices.Equal(b.Formats, []Format{FormatLXD, FormatDisk}) {
 		t.Errorf("ubuntu/26.04: %+v", b)
 	}
 	if none := open(t, func(o *Options) { o.Sources = []string{"local"} }).Buildable(t.Context()); len(none) != 0 {
@@ -66,7 +66,7 @@ func TestBuildable(t *testing.T) {
 // would return.
 func TestDisksAreAvailableOnAmd64Only(t *testing.T) {
 	for arch, builds := range map[string]string{
-		"amd64": "can build only debian/12, debian/13, debian/testing",
+		"amd64": "can build only debian/12, debian/13, debian/testing, ubuntu/24.04, ubuntu/26.04",
 		"arm64": "makes disks for KVM guests on amd64 only",
 	} {
 		c := open(t, func(o *Options) { o.Arch = arch })
@@ -114,7 +114,7 @@ func TestPackagesThatNoRepositoryOffers(t *testing.T) {
 // The list of images names the obstacles of every format in which an image can
 // be built.
 func TestPackagesForDisksThatNoRepositoryOffers(t *testing.T) {
-	for arch, want := range map[string][]string{"amd64": {"debian/12", "debian/13", "debian/testing"}, "arm64": nil} {
+	for arch, want := range map[string][]string{"amd64": {"debian/12", "debian/13", "debian/testing", "ubuntu/24.04", "ubuntu/26.04"}, "arm64": nil} {
 		c := open(t, func(o *Options) {
 			o.AptDir, o.Arch, o.Mirrors = t.TempDir(), arch, Mirrors{Debian: "http://m.test/debian", Ubuntu: "http://m.test/ubuntu"}
 			o.Packages = &shop{lacks: "qemu-utils"}

@@ -55,11 +55,15 @@ type debianPlan struct {
 // larger, and the guest grows its filesystem at the first start.
 const diskSize = 1536 << 20
 
-// diskAdditions returns the packages that a Debian disk contains besides
-// debianPackages.
-func diskAdditions(arch string) []string {
+// diskAdditions returns the packages that a disk contains besides debianPackages,
+// with the distribution's kernel for virtual machines.
+func diskAdditions(os, arch string) []string {
+	kernel := "linux-image-cloud-" + arch
+	if os == ubuntuArchive.os {
+		kernel = "linux-image-virtual"
+	}
 	return []string{
-		"linux-image-cloud-" + arch, "initramfs-tools", "zstd", "kmod", "e2fsprogs", "util-linux-extra",
+		kernel, "initramfs-tools", "zstd", "kmod", "e2fsprogs", "util-linux-extra",
 		"qemu-guest-agent", "cloud-guest-utils", "fdisk",
 	}
 }
@@ -76,9 +80,8 @@ func debianRecipe(d distribution, release, codename string) recipe {
 		name:     d.name + "/" + release,
 		packages: []string{"mmdebstrap", "squashfs-tools", d.keyring},
 		space:    1536 << 20,
-		// Ubuntu's kernel packages have other names.
-		disks:   codename != "bullseye" && d.name == debianArchive.name,
-		archive: &d,
+		disks:    codename != "bullseye",
+		archive:  &d,
 		make: func(ctx context.Context, c *Cache, j job) (product, error) {
 			from, err := d.archives(c.o.AptDir, c.o.Mirrors)
 			if err != nil {
@@ -161,7 +164,7 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 		include = slices.Concat(debianPackages, []string{"ifupdown", "isc-dhcp-client", "resolvconf"})
 	}
 	if p.disk {
-		include = append(include, diskAdditions(p.arch)...)
+		include = append(include, diskAdditions(p.os, p.arch)...)
 	}
 	args := []string{
 		"--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--",
