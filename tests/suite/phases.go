@@ -45,14 +45,14 @@ func (s *suite) all() {
 		return command(auditor, "snapshot", before)
 	})
 	inside, outside := taggedPackages("integration")
-	outside = slices.DeleteFunc(outside, func(pkg string) bool { return pkg == machinePackage })
+	outside = slices.DeleteFunc(outside, func(pkg string) bool { return slices.Contains(apart, pkg) })
 	s.phase("integration", func() error {
 		return beside(
 			func() error {
 				return s.goTest(inside, "-tags", "integration,failpoint", "-count=1", "-p", "1", "-timeout", integrationLimit)
 			},
 			func() error {
-				return s.goTest([]string{machinePackage}, "-tags", "integration", "-count=1", "-timeout", blackBoxLimit)
+				return s.goTest(apart, "-tags", "integration", "-count=1", "-p", "1", "-timeout", blackBoxLimit)
 			})
 	})
 	s.phase("black box", func() error {
@@ -68,10 +68,13 @@ func (s *suite) all() {
 	})
 }
 
-// machinePackage tests on a Debian VM. It touches nothing of the host but files
-// below .cache, so other tests can run at the same time. The integration tests
-// mostly wait for one thing after another, which leaves a processor to the VM.
+// machinePackage tests on a Debian VM.
 const machinePackage = "./tests/vm"
+
+// apart are packages that touch nothing of the host but files below .cache and in
+// folders of their own, so other tests can run at the same time. The integration tests
+// mostly wait for one thing after another, which leaves a processor to these.
+var apart = []string{machinePackage, "./tests/cloudinit"}
 
 // beside runs both functions at the same time and returns the errors of both.
 func beside(one, other func() error) error {
