@@ -68,20 +68,44 @@ func (m *machine) disk() string { return filepath.Join(m.dir, "disk.qcow2") }
 // emulated time-stamp counters for unsynchronised and would ask the time of a
 // device, which is a way out of the emulation each time: they all are the
 // host's. Nor does it check that the timer interrupts: on a busy host the
-// emulated one comes too late, and the kernel panics. An emulated kernel that does
-// not reach its init, which no program of the disk can cause, is started again.
+// emulated one comes too late, and the kernel panics. On such a host the kernel may
+// also stop before its init, or measure the clock's rate wrongly, so that all its
+// timeouts end too early. No program of the disk can cause either, and the machine is
+// started again.
 func (m *machine) boot() {
 	m.Helper()
 	start := time.Now()
-	m.launch()
-	for tries := 1; !m.initStarted(); tries++ {
-		if m.Logf("the emulated kernel did not start its init; its console ends:\n%s", m.console()); tries == 3 {
+	for tries := 1; ; tries++ {
+		launched := time.Now()
+		m.launch()
+		why := ""
+		if !m.initStarted() {
+			why = "the emulated kernel did not start its init; its console ends:\n" + m.console()
+		} else {
+			m.reached(start)
+			if up := m.uptime(); up > 2*time.Since(launched) {
+				why = fmt.Sprintf("the emulated clock is too fast: %s after %s", up, time.Since(launched))
+			}
+		}
+		if why == "" {
+			return
+		}
+		if m.Log(why); tries == 3 {
 			m.FailNow()
 		}
 		m.cut()
-		m.launch()
 	}
-	m.reached(start)
+}
+
+// uptime is the time since the boot by the machine's clock.
+func (m *machine) uptime() time.Duration {
+	m.Helper()
+	out := m.sh("cut -d ' ' -f 1 /proc/uptime")
+	d, err := time.ParseDuration(strings.TrimSpace(out) + "s")
+	if err != nil {
+		m.Fatal(err)
+	}
+	return d
 }
 
 // console returns the end of what the kernel wrote.
