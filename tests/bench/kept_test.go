@@ -106,11 +106,11 @@ func (r *rig) commands() {
 // do not count for the next apply.
 func (r *rig) quiet() {
 	asked, since := -1, time.Now()
-	harness.Wait(r.b, "LXD to be asked nothing for 3 s", time.Minute, func() error {
+	harness.Wait(r.b, "LXD to be asked nothing for 2 s", time.Minute, func() error {
 		if n := r.proxy.Count("", "/"); n != asked {
 			asked, since = n, time.Now()
 		}
-		if time.Since(since) < 3*time.Second {
+		if time.Since(since) < 2*time.Second {
 			return fmt.Errorf("%d requests", asked)
 		}
 		return nil
@@ -143,11 +143,11 @@ func (r *rig) requests() string {
 	return strings.Join(texts, ", ")
 }
 
-// deaths kills one init after the other, each container's at most three
-// times, and waits for the request to start it and until it is ready again.
-// LXD is asked at the same time when it knows of the death itself.
+// deaths kills one init after the other, each container's once, and waits for the
+// request to start it and until it is ready again. LXD is asked at the same time when
+// it knows of the death itself.
 func (r *rig) deaths(b *testing.B) {
-	const kills = 50
+	const kills = fleet
 	var all, known, beyond []time.Duration
 	events := r.watch("instance-shutdown")
 	for i := range kills {
@@ -186,9 +186,9 @@ func (r *rig) deaths(b *testing.B) {
 	spread := func(all []time.Duration) string {
 		return fmt.Sprintf("median %.0f ms, p90 %.0f ms, max %.0f ms", milliseconds(median(all)), milliseconds(percentile(all, 90)), milliseconds(slices.Max(all)))
 	}
-	bound("from a container's death to its start, p99 of 50", milliseconds(percentile(all, 99)), 200, "ms",
+	bound("from a container's death to its start, p99 of 24", milliseconds(percentile(all, 99)), 200, "ms",
 		spread(all)+"; LXD itself knew after "+spread(known))
-	bound("from LXD's event of a container's death to its start, p99 of 50", milliseconds(percentile(beyond, 99)), 20, "ms", spread(beyond))
+	bound("from LXD's event of a container's death to its start, p99 of 24", milliseconds(percentile(beyond, 99)), 20, "ms", spread(beyond))
 }
 
 // settled waits until a machine is ready with another init than the dead one
