@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"hostler/hostnet"
 	"hostler/hostnet/guard"
@@ -83,9 +84,31 @@ func RunWatchdog(ctx context.Context, o Options) error {
 	}
 	h := &host{paths: o.Paths, logger: o.Logger}
 	clients := persist.Keeper{Paths: h.paths, Dhclient: h.runner(units.DHClient), Dhcpcd: h.runner(units.DHCPCD)}
-	now, err := links.Observe(ctx)
-	if err == nil {
-		_, err = clients.Resume(ctx, now.Free)
+	for range resumeTries {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(resumePause): // a living agent starts them at once
+		}
+		if _, armed := guard.New(guardOptions(o.Paths, "", links, o.Logger)).Armed(); armed {
+			return nil // that change ended them
+		}
+		left := true
+		now, err := links.Observe(ctx)
+		if err == nil {
+			left, err = clients.Resume(ctx, now.Free)
+		}
+		if !left {
+			return nil
+		}
+		o.Logger.Warn("A DHCP client is not started again yet.", "error", err)
 	}
-	return err
+	return nil
 }
+
+// The watchdog tries so often to start the DHCP clients again, and waits so long before
+// each try.
+const (
+	resumeTries = 5
+	resumePause = 2 * time.Second
+)

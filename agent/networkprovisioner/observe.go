@@ -205,7 +205,9 @@ func (e Eyes) obstacles(d Desired, host hostnet.Observed) map[string]string {
 				continue
 			}
 			leased := slices.ContainsFunc(host.AddressesOf(nic), func(a hostnet.Address) bool { return leasedAddress(a) && a.Prefix.Addr().Is4() })
-			if why := e.Persister.Obstacle(persist.NIC{Name: nic, Index: l.Index, Leased: leased, Later: i > 0}); why != "" {
+			was := n.Status.Applied
+			before := was != nil && was.Bridge == n.Record.Network.Bridge && slices.Contains(was.Interfaces, nic)
+			if why := e.Persister.Obstacle(persist.NIC{Name: nic, Index: l.Index, Leased: leased, Later: i > 0, Before: before}); why != "" {
 				all[nic] = why
 			}
 		}

@@ -82,16 +82,19 @@ type NIC struct {
 	Index  int  // the kernel's number
 	Leased bool // an IPv4 address of the NIC is from DHCP
 	Later  bool // the bridge has the hardware address of another NIC
+	Before bool // hostler has put the NIC under its bridge before
 }
 
-// Obstacle returns the reason why a NIC's lease cannot move to a bridge, or "".
-// The reason is a DHCP client that would lease again for the NIC.
+// Obstacle returns the reason why a NIC's lease cannot move to a bridge, or "". The
+// reason is a DHCP client that would lease again for the NIC, or that would not renew
+// the lease for the bridge. The latter is no reason for a NIC that was under its bridge
+// before, because machines depend on the bridge.
 func (k *Keeper) Obstacle(n NIC) string {
 	nic, leased := n.Name, n.Leased
 	m, _ := ruler(k.Paths.Root, nic, n.Index)
 	const mend = "configure the NIC in /etc/network/interfaces with dhcpcd-base or isc-dhcp-client, or with systemd-networkd"
 	switch {
-	case m == networkManager && leased:
+	case m == networkManager && leased && !n.Before:
 		return fmt.Sprintf("NetworkManager renews the lease of %s and would not renew it for the bridge; %s", nic, mend)
 	case m != ifupdown && m != none:
 		return ""
@@ -103,7 +106,7 @@ func (k *Keeper) Obstacle(n NIC) string {
 	all, _ := processIn(k.Paths.Host("/run/dhcpcd/pid"), dhcpcd)
 	udhcpc, _ := processIn(k.Paths.Host("/run/udhcpc."+nic+".pid"), "busybox")
 	switch {
-	case m == none && c != nil:
+	case m == none && c != nil && (c.program == dhcpcd || !n.Before):
 		return fmt.Sprintf("%s renews the lease of %s, which /etc/network/interfaces does not name, and would put the address back; %s", c.program, nic, mend)
 	case c != nil && c.program == dhcpcd && n.Later:
 		return fmt.Sprintf("dhcpcd renews the lease of %[1]s, and only the lease of the network's first interface can move to the bridge; run `ifdown %[1]s`, and write `iface %[1]s inet manual` in /etc/network/interfaces", nic)
@@ -113,7 +116,7 @@ func (k *Keeper) Obstacle(n NIC) string {
 		return fmt.Sprintf("dhcpcd configures all interfaces of this host and would put the address of %s back; run `systemctl disable --now dhcpcd`, and %s", nic, mend)
 	case udhcpc != 0:
 		return fmt.Sprintf("udhcpc renews the lease of %s and would put the address back; %s", nic, mend)
-	case leased && (m == ifupdown || hasClient(k.Paths.Host("/proc/net/udp"))):
+	case leased && (m == ifupdown || !n.Before && hasClient(k.Paths.Host("/proc/net/udp"))):
 		return fmt.Sprintf("a DHCP client that hostler does not know renews the lease of %s and may put the address back; %s", nic, mend)
 	}
 	return ""

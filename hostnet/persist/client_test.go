@@ -157,8 +157,13 @@ func TestClientsThatAreObstacles(t *testing.T) {
 	for name, c := range map[string]struct {
 		files, client map[string]string // a client's pid file, by program
 		static        bool
+		before        bool
 		want          string // part of the reason
 	}{
+		"NetworkManager, before": {files: map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"}, before: true},
+		"dhclient, before":       {client: map[string]string{dhclient: "/run/dhclient.eth0.pid"}, before: true},
+		"any client, before":     {files: map[string]string{"proc/net/udp": fmt.Sprintf(table, "00000000")}, before: true},
+		"dhcpcd, before":         {client: map[string]string{dhcpcd: "/run/dhcpcd/eth0.pid"}, before: true, want: "dhcpcd renews the lease of eth0, which"},
 		"NetworkManager":         {files: map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"}, want: "NetworkManager renews the lease of eth0"},
 		"NetworkManager, static": {files: map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"}, static: true},
 		"networkd":               {files: map[string]string{"run/systemd/netif/links/2": "NETWORK_FILE=/etc/systemd/network/a.network\nADMIN_STATE=configured\n", "proc/net/udp": fmt.Sprintf(table, "0A00000A")}},
@@ -179,7 +184,7 @@ func TestClientsThatAreObstacles(t *testing.T) {
 			for program, file := range c.client {
 				clients.start(program, file)
 			}
-			why := clients.k.Obstacle(NIC{Name: "eth0", Index: 2, Leased: !c.static})
+			why := clients.k.Obstacle(NIC{Name: "eth0", Index: 2, Leased: !c.static, Before: c.before})
 			if c.want == "" && why != "" || !strings.Contains(why, c.want) {
 				t.Errorf("%q, want %q", why, c.want)
 			}

@@ -84,20 +84,23 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 // networkd's own choice is a hash of the NIC's permanent name, which a bridge has
 // not (systemd.network(5), IAID).
 func iaid(root string, b Bridge, administrators []section) string {
-	is := func(line string) bool {
-		key, _, _ := strings.Cut(line, "=")
-		return strings.TrimSpace(key) == "IAID"
+	value := func(line string) (id string, is bool) {
+		key, id, _ := strings.Cut(line, "=")
+		return strings.TrimSpace(id), strings.TrimSpace(key) == "IAID"
 	}
 	for _, s := range administrators {
-		if slices.ContainsFunc(s.lines, is) {
-			return ""
+		for _, line := range s.lines {
+			if _, is := value(line); is {
+				return ""
+			}
 		}
 	}
 	// The NIC's lease is gone once our files are in force.
-	if ours, err := os.ReadFile(filepath.Join("/", root, networkdDir, "05-hostler-"+b.Name+".network")); err == nil {
+	ours, err := os.ReadFile(filepath.Join("/", root, networkdDir, "05-hostler-"+b.Name+".network"))
+	if err == nil && strings.HasPrefix(string(ours), b.mark()) { // else it is for another NIC
 		for line := range strings.Lines(string(ours)) {
-			if is(line) {
-				return strings.TrimSpace(strings.TrimPrefix(line, "IAID="))
+			if id, is := value(line); is {
+				return id
 			}
 		}
 		return ""

@@ -101,13 +101,9 @@ func declaredGoals(ctx context.Context, agent agent) (goals, error) {
 	if err != nil {
 		return g, err
 	}
-	note := func(r reference, life string) {
-		if life != "alive" && slices.Contains(g.ready, r) {
-			g.remade = append(g.remade, r)
-		}
-	}
+	alive := map[reference]bool{}
 	for _, m := range machines {
-		note(machineNamed(m.Name), m.Life)
+		alive[machineNamed(m.Name)] = m.Life == "alive"
 	}
 	for _, kind := range []string{spec.KindNetwork, spec.KindVolume, spec.KindFilesystem} {
 		raw, err := agent.Get(ctx, plural(kind))
@@ -119,7 +115,12 @@ func declaredGoals(ctx context.Context, agent agent) (goals, error) {
 			return g, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
 		}
 		for _, o := range rows {
-			note(reference{kind, o.Name}, o.Life)
+			alive[reference{kind, o.Name}] = o.Life == "alive"
+		}
+	}
+	for _, r := range g.ready {
+		if !alive[r] {
+			g.remade = append(g.remade, r)
 		}
 	}
 	g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.machines()) }
