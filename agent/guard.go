@@ -69,8 +69,7 @@ func (h *host) startWatchdog(ctx context.Context) error {
 	return err
 }
 
-// RunWatchdog runs the command `hostlerd watchdog`. After a revert it starts the DHCP
-// clients that the change ended, since the agent may be gone.
+// RunWatchdog runs the command `hostlerd watchdog`.
 func RunWatchdog(ctx context.Context, o Options) error {
 	links, err := hostnet.Open(hostnet.Options{Log: o.Logger})
 	if err != nil {
@@ -78,20 +77,28 @@ func RunWatchdog(ctx context.Context, o Options) error {
 	}
 	defer links.Close()
 	// The options need no namespace, because the checkpoint contains it.
-	reverted, err := guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
-	if err != nil || !reverted {
-		return err
+	shared := guardOptions(o.Paths, "", links, o.Logger)
+	reverted, err := guard.Watch(ctx, shared)
+	if err == nil && reverted {
+		resumeClients(ctx, o, links, guard.New(shared))
 	}
+	return err
+}
+
+// resumeClients tries some times, after a pause each, to start the DHCP clients that a
+// reverted change had ended. A living agent does it at once, but it may be gone.
+func resumeClients(ctx context.Context, o Options, links *hostnet.Host, g *guard.Guard) {
+	const tries, pause = 5, 2 * time.Second
 	h := &host{paths: o.Paths, logger: o.Logger}
 	clients := persist.Keeper{Paths: h.paths, Dhclient: h.runner(units.DHClient), Dhcpcd: h.runner(units.DHCPCD)}
-	for range resumeTries {
+	for range tries {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(resumePause): // a living agent starts them at once
+			return
+		case <-time.After(pause):
 		}
-		if _, armed := guard.New(guardOptions(o.Paths, "", links, o.Logger)).Armed(); armed {
-			return nil // that change ended them
+		if _, armed := g.Armed(); armed {
+			return // that change ended them
 		}
 		left := true
 		now, err := links.Observe(ctx)
@@ -99,16 +106,8 @@ func RunWatchdog(ctx context.Context, o Options) error {
 			left, err = clients.Resume(ctx, now.Free)
 		}
 		if !left {
-			return nil
+			return
 		}
 		o.Logger.Warn("A DHCP client is not started again yet.", "error", err)
 	}
-	return nil
 }
-
-// The watchdog tries so often to start the DHCP clients again, and waits so long before
-// each try.
-const (
-	resumeTries = 5
-	resumePause = 2 * time.Second
-)

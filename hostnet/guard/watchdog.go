@@ -11,8 +11,8 @@ import (
 
 // Watch is the watchdog. It waits beside the agent until the armed change has
 // ended, and restores the previous state at the deadline. It returns when no
-// change is armed, and reports whether it reverted the change. If another watchdog already serves the same change, it
-// returns an error.
+// change is armed, and reports whether it reverted the change. If another watchdog
+// already serves the same change, it returns an error.
 func Watch(ctx context.Context, o Options) (reverted bool, err error) {
 	g := New(o)
 	cp, err := g.read()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"hostler/internal/parthandler"
 	"hostler/tests/harness"
 )
 
@@ -172,6 +173,9 @@ func part(contentType, name, text string) string {
 		"Content-Type: %s; charset=\"utf-8\"\nContent-Disposition: attachment; filename=%q\n\n%s\n--b0--\n", contentType, name, text)
 }
 
+// oddName is a valid name of a declaration that no file of the handler has.
+var oddName = "w--b" + strings.Repeat("x", 44) + "-y-"
+
 // withMessage is a declaration with a MIME message, the user-data of its machine.
 const withMessage = "#hostler-config\nversion: 1\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    cloud-init:\n      user-data: |\n" +
 	"        Content-Type: multipart/mixed; boundary=\"b1\"\n        MIME-Version: 1.0\n\n        --b1\n        Content-Type: text/cloud-config\n\n        #cloud-config\n        {}\n        --b1--\n"
@@ -205,6 +209,7 @@ func TestUserData(t *testing.T) {
 		{name: "hostler user-data --gzip, stock image", stock: true, gzip: true, userData: message, files: map[string]string{"cloud-init-host.yaml": string(accented)}},
 		{name: "archive", userData: archive, files: map[string]string{"cloud-init-web.yaml": web}},
 		{name: "part", userData: part("text/hostler-config", "My web_1.YAML", web), files: map[string]string{"cloud-init-my-web-1.yaml": web}},
+		{name: "part with an odd name", userData: part("text/hostler-config", oddName+".yaml", web), files: map[string]string{parthandler.File(oddName): web}},
 		{name: "part with a path", userData: part("text/hostler-config", "../../passwd", web), files: map[string]string{"cloud-init-passwd.yaml": web}},
 		{name: "part, stock image", stock: true, userData: part("text/hostler-config", "web.yaml", web), says: "Unhandled unknown content-type (text/hostler-config) userdata"},
 		{name: "plain part", userData: part("text/plain", "web.yaml", web), files: map[string]string{"cloud-init-web.yaml": web}},
