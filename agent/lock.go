@@ -76,7 +76,7 @@ func (h *host) cloudInitFailed(ctx context.Context) bool {
 		return false
 	}
 	return slices.ContainsFunc([]string{"cloud-final.service", "cloud-init-main.service"}, func(name string) bool {
-		row, err := units.Service(name).Row(ctx)
-		return err == nil && row.State == "failed"
+		failed, err := units.Service(name).Failed(ctx)
+		return err == nil && failed
 	})
 }

@@ -53,6 +53,12 @@ func (u Service) Down(ctx context.Context) (string, error) {
 	return s.down(), err
 }
 
+// Failed reports whether the unit failed. A unit that is absent did not.
+func (u Service) Failed(ctx context.Context) (bool, error) {
+	s, err := read(ctx, string(u))
+	return s.active == "failed", err
+}
+
 // Row returns the unit's row in the host's status.
 func (u Service) Row(ctx context.Context) (Row, error) {
 	s, err := read(ctx, string(u))

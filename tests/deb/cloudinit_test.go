@@ -159,6 +159,9 @@ func (c *cloud) readBeforeReady(name string) {
 func onAnImageWithHostler(c *cloud) {
 	c.install()
 
+	// The apt of cloud-init, which has the locks, ends after the look at the status.
+	const seen, hook = "/run/seen", "/etc/apt/apt.conf.d/99-test"
+	c.host.Write(hook, `DPkg::Pre-Invoke { "until [ -e `+seen+` ]; do sleep 0.1; done"; };`+"\n")
 	c.Boot("one", c.WithNginx("web"))
 	harness.Wait(c, "the lock in the status", 3*time.Minute, func() error {
 		if out, err := c.Try("hostler status"); err != nil || !strings.Contains(out, "packages of cloud-init") {
@@ -166,6 +169,7 @@ func onAnImageWithHostler(c *cloud) {
 		}
 		return nil
 	})
+	c.Sh("rm " + hook + " && touch " + seen)
 	c.Ended("done")
 	if out := c.Sh("hostler get machine web"); !strings.Contains(out, "running") {
 		c.Errorf("after cloud-init's end: %s", out)
