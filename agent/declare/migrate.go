@@ -11,8 +11,12 @@ import (
 // BeginMigration records that a machine waits for its migration.
 func (w *State) BeginMigration(name, uid string, m spec.Migration) error {
 	object := spec.KindMachine + "/" + name
-	if o := w.objects[object]; o != nil && o.machine().Migration.Open() {
-		return fault.New(fault.Conflict, "the migration of %s has begun already", object)
+	if o := w.objects[object]; o != nil {
+		last := o.machine().Migration
+		if last.Open() {
+			return fault.New(fault.Conflict, "the migration of %s has begun already", object)
+		}
+		m.Began = last.LastAttempt() // it may have left a copy
 	}
 	m.Phase = spec.MigrationWaiting
 	return w.SetMigration(name, uid, m)

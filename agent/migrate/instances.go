@@ -12,24 +12,36 @@ import (
 	"hostler/internal/fault"
 )
 
-// removeCopy removes the copy that an earlier attempt made. It refuses to remove
-// an instance that may hold newer data than the original: an instance that was
-// started, e.g. by a user who copied the machine with the hypervisors' own tools, or
-// one that has become the machine's instance, e.g. after the store was replaced by
-// an older copy.
+// removeCopy removes the copy that an earlier attempt left.
 func (w *Worker) removeCopy(ctx context.Context, m Machine, original containerbroker.Instance) error {
+	made, err := w.left(ctx, m, original)
+	if err != nil || made == nil {
+		return err
+	}
 	to, err := w.Broker(m.To)
 	if err != nil {
 		return err
 	}
+	return to.Delete(ctx, made.Name, *made.Stamp)
+}
+
+// left returns the copy that an earlier attempt left, or nil if there is none. It
+// refuses an instance that may hold other data than the original: one that the user
+// made or started, or one that has become the machine's instance, e.g. after the store
+// was replaced by an older copy.
+func (w *Worker) left(ctx context.Context, m Machine, original containerbroker.Instance) (*containerbroker.Instance, error) {
+	to, err := w.Broker(m.To)
+	if err != nil {
+		return nil, err
+	}
 	made, err := w.find(ctx, to, m)
 	if err != nil || made == nil {
-		return err
+		return nil, err
 	}
-	if w.MadeAs(*made, m.To) != m.From || Used(*made, original) {
-		return fault.New(fault.NeedsOperator, "%s/%s is in use and no unused copy: delete it with the tools of %s, or release the machine and adopt it", m.To, made.Name, m.To)
+	if w.MadeAs(*made, m.To) != m.From || InUse(*made, original, m.Began) {
+		return nil, fault.New(fault.NeedsOperator, "%s/%s is in use and no unused copy: delete it with the tools of %s, or release the machine and adopt it", m.To, made.Name, m.To)
 	}
-	return to.Delete(ctx, made.Name, *made.Stamp)
+	return made, nil
 }
 
 // removeOriginal removes the original of a moved machine. It keeps an original
@@ -60,11 +72,12 @@ func (w *Worker) removeOriginal(ctx context.Context, m Machine) error {
 	return from.Delete(ctx, found.Name, *found.Stamp)
 }
 
-// Used reports whether a copy was started after it was made. The hypervisor gives a
-// copy the original's time of the last start, so a copy that was never started has no
-// later one.
-func Used(made, original containerbroker.Instance) bool {
-	return started(&made, original.Started)
+// InUse reports whether the user made or started a copy of a machine's instance. began
+// is the time of the agent's last attempt to copy it, or zero. The hypervisor gives a
+// copy the original's time of the last start, which is before the attempt, or that of
+// the original now.
+func InUse(made, original containerbroker.Instance, began time.Time) bool {
+	return began.IsZero() || started(&made, began) && (runs(&made) || !made.Started.Equal(original.Started))
 }
 
 func runs(i *containerbroker.Instance) bool {

@@ -117,7 +117,15 @@ func (w *Worker) begin(ctx context.Context, m Machine) (begun bool, err error) {
 	if err := w.Movable(ctx, m.From, m.Instance()); err != nil {
 		return false, w.fail(ctx, m, err)
 	}
-	m.Phase, m.Began, m.Waits = spec.MigrationMoving, w.Now(), ""
+	began := w.Now()
+	original, err := w.original(ctx, m)
+	if err == nil {
+		_, err = w.left(ctx, m, *original)
+	}
+	if err != nil {
+		return false, w.fail(ctx, m, err)
+	}
+	m.Phase, m.Began, m.Waits = spec.MigrationMoving, began, ""
 	return true, w.record(ctx, m.Name, m.UID, m.Migration)
 }
 

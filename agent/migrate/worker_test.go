@@ -197,20 +197,35 @@ func TestAnInstanceInUseIsNoCopy(t *testing.T) {
 			t.Errorf("%s: copied %d times", name, b.copies)
 		}
 	}
-	// The user copied the machine, worked in the copy and stopped it.
-	b := newBench(t)
-	b.declare("worked", spec.MigrationMoving)
-	b.add(b.lxd, "worked", spec.LXD, containerbroker.StatusRunning)
-	b.add(b.incus, "worked", spec.LXD, containerbroker.StatusStopped)
-	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	b.lxd.Change("worked", func(i *containerbroker.Instance) { i.Started = began })
-	b.incus.Change("worked", func(i *containerbroker.Instance) { i.Started = began.Add(time.Hour) })
-	b.passes(1)
-	if b.want("worked", spec.MigrationFailed, true, true); b.copies > 0 || !b.said("worked", "incus/worked") {
-		t.Errorf("worked: copied %d times", b.copies)
+	// A user made the copy, or started it, worked in it and stopped it. The original may
+	// have started again since then.
+	for name, c := range map[string]struct {
+		phase          spec.MigrationPhase
+		last           time.Time // the time of the last attempt
+		original, copy time.Time // the times of the last starts
+	}{
+		"worked":    {spec.MigrationMoving, t0, t0.Add(-time.Hour), t0.Add(time.Hour)},
+		"again":     {spec.MigrationMoving, t0, t0.Add(2 * time.Hour), t0.Add(time.Hour)},
+		"imported":  {spec.MigrationWaiting, time.Time{}, t0.Add(-time.Hour), t0.Add(-2 * time.Hour)},
+		"unstarted": {spec.MigrationWaiting, time.Time{}, t0.Add(-time.Hour), t0.Add(-time.Hour)},
+		"taken":     {spec.MigrationWaiting, t0.Add(-3 * time.Hour), t0.Add(-time.Hour), t0.Add(-2 * time.Hour)},
+	} {
+		b := newBench(t)
+		b.declare(name, c.phase)
+		r, status := b.machine(name)
+		r.Migration.Began = c.last
+		b.write(machineID(name), r, status)
+		b.add(b.lxd, name, spec.LXD, containerbroker.StatusRunning)
+		b.add(b.incus, name, spec.LXD, containerbroker.StatusStopped)
+		b.lxd.Change(name, func(i *containerbroker.Instance) { i.Started = c.original })
+		b.incus.Change(name, func(i *containerbroker.Instance) { i.Started = c.copy })
+		b.passes(1)
+		if b.want(name, spec.MigrationFailed, true, true); b.copies > 0 || !b.said(name, "incus/"+name) {
+			t.Errorf("%s: copied %d times", name, b.copies)
+		}
 	}
 
-	b = newBench(t)
+	b := newBench(t)
 	b.declare("left", spec.MigrationMoving)
 	b.add(b.lxd, "left", spec.LXD, containerbroker.StatusRunning)
 	b.add(b.incus, "left", spec.LXD, containerbroker.StatusStopped)

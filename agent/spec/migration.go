@@ -25,7 +25,9 @@ type Migration struct {
 	From  ContainerType  `json:"from"`
 	To    ContainerType  `json:"to"`
 	Phase MigrationPhase `json:"phase"`
-	Began time.Time      `json:"began"`
+	// Began is the time of the last attempt to copy the instance. It is zero before
+	// the first.
+	Began time.Time `json:"began"`
 	// Waits says what a waiting migration waits for, or is empty.
 	Waits string `json:"waits,omitempty"`
 	// Error is the cause of MigrationFailed.
@@ -39,6 +41,14 @@ func (m *Migration) CheckImage(image string) error {
 		return nil
 	}
 	return fault.New(fault.NeedsOperator, "its image %s is in the own store of %s: declare it with an image that both types can use, e.g. debian/12", image, m.From)
+}
+
+// LastAttempt returns the time of the last attempt to copy the instance, or zero.
+func (m *Migration) LastAttempt() time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return m.Began
 }
 
 // Open reports whether the migration goes on.

@@ -65,8 +65,8 @@ func (p Planner) Plan(ctx context.Context, from, to spec.ContainerType, names []
 			switch {
 			case made.Stamp == nil || made.Stamp.Namespace != p.Namespace || made.Stamp.UID != o.UID:
 				step.Refused = fmt.Sprintf("%s has another instance named %q: rename or delete it", to, m.Instance())
-			case migrate.Used(made, originals[m.Instance()]):
-				step.Refused = fmt.Sprintf("%s has a copy of its instance that was started and may have data of its own: delete %[1]s/%s with the tools of %[1]s, or release the machine and adopt the copy", to, m.Instance())
+			case migrate.InUse(made, originals[m.Instance()], m.Record.Migration.LastAttempt()):
+				step.Refused = fmt.Sprintf("%s has an instance of this machine that may have data of its own: delete %[1]s/%s with the tools of %[1]s, or release the machine and adopt the instance", to, m.Instance())
 			}
 		}
 		if step.Refused == "" {
