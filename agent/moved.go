@@ -2,14 +2,12 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -74,10 +72,11 @@ func (s *movedStore) Begin(ctx context.Context, in state.Intent) error {
 func (s *movedStore) replaced(ctx context.Context, in state.Intent, t spec.ContainerType) bool {
 	o, err := s.Get(ctx, in.Object)
 	var r spec.MachineRecord
-	if err != nil || o.UID != in.UID || o.Decode(&r, nil) != nil || r.Migration == nil {
+	var status spec.MachineStatus
+	if err != nil || o.UID != in.UID || o.Decode(&r, &status) != nil || r.Migration == nil {
 		return false
 	}
-	return r.Migration.From == t && string(r.Machine.Type) == in.Owner && slices.Contains(r.Allow, string(containerbroker.ImpactRecreate))
+	return r.Migration.From == t && string(r.Machine.Type) == in.Owner && r.AllowsRecreate(&status)
 }
 
 // moved returns the names of a type's moved instances by uid. A hypervisor that

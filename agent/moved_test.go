@@ -91,9 +91,10 @@ func TestMigratedMachineIsMadeAgainIfPermitted(t *testing.T) {
 		refusals fault.Kind
 	}{{"recreate", spec.LXD, ""}, {"restart", spec.LXD, fault.NeedsOperator}, {"recreate", spec.Incus, fault.NeedsOperator}} {
 		r := spec.MachineRecord{
-			Header: spec.Header{Allow: []string{c.allow}}, Machine: spec.Machine{Type: spec.KVM},
+			Machine:   spec.Machine{Type: spec.KVM},
 			Migration: &spec.Migration{From: c.from, To: spec.KVM, Phase: spec.MigrationMoved},
 		}
+		r.Consent([]string{c.allow})
 		w := state.Write{ID: id, UID: "uid-web", Life: state.Alive, Spec: spec.Encode(r)}
 		if o, err := h.store.Get(t.Context(), id); err == nil {
 			w.Revision = o.Revision

@@ -24,7 +24,7 @@ func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 		})
 	}
 	keys("ssh-ed25519 AAAA one")
-	allowed := func(m *spec.MachineRecord) { m.Allow = []string{"recreate"} }
+	allowed := func(m *spec.MachineRecord) { m.Consent([]string{"recreate"}) }
 	r.declare("web", allowed)
 	r.declare("again", func(m *spec.MachineRecord) { m.Machine.CloudInit.OnChange = spec.OnChangeRerun })
 	r.start()
@@ -47,6 +47,29 @@ func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 	if now, _ := r.fake.Get("web"); now.Stamp.Token != made.Stamp.Token || r.fake.Calls(brokertest.SetPower) != starts {
 		t.Errorf("a machine was touched: %s", r.fake)
 	}
-	r.declare("web", allowed, func(m *spec.MachineRecord) { m.Consents = 1 })
+	// No other request of the user renews a consent.
+	observed := func() {
+		t.Helper()
+		r.eventually("the record observed", func() bool {
+			o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindMachine, Name: "web"})
+			var s spec.MachineStatus
+			return err == nil && o.Decode(nil, &s) == nil && s.ObservedGeneration == o.Generation && s.State == spec.MachineRunning
+		})
+	}
+	for what, change := range map[string]func(m *spec.MachineRecord){
+		"a restart": func(m *spec.MachineRecord) { m.RestartRequest++ },
+		"a retry":   func(m *spec.MachineRecord) { m.RetryRequest++ },
+		"a start":   func(m *spec.MachineRecord) { m.PowerOverride = new(true) },
+		"a hold":    func(m *spec.MachineRecord) { m.Held = spec.HoldRemoval },
+		"a name":    func(m *spec.MachineRecord) { m.Declaration = "other" },
+	} {
+		r.declare("web", allowed, change)
+		observed()
+		r.awaitPass()
+		if now, _ := r.fake.Get("web"); now.Stamp.Token != made.Stamp.Token {
+			t.Fatalf("%s recreated the machine", what)
+		}
+	}
+	r.declare("web", allowed, allowed)
 	r.eventually("the recreate that was allowed again", func() bool { now, ok := r.fake.Get("web"); return ok && now.Stamp.Token != made.Stamp.Token })
 }

@@ -87,8 +87,8 @@ func (d *Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
 		return true
 	}
-	if i == containerbroker.ImpactRecreate && d.Status.ConsentUsed >= d.Generation {
-		return false
+	if i == containerbroker.ImpactRecreate {
+		return d.Record.AllowsRecreate(&d.Status)
 	}
 	return slices.ContainsFunc(d.Record.Allow, func(a string) bool {
 		return a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart

@@ -67,6 +67,12 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 		if d.Record.Machine.Type != t {
 			continue
 		}
+		if former := d.Status.FormerConsentUsed; former > 0 {
+			d.Status.FormerConsentUsed = 0
+			if former >= o.Generation {
+				d.Status.ConsentsUsed = d.Record.Consents
+			}
+		}
 		d.Machine = c.Resolve(d)
 		around.attach(&d)
 		desired = append(desired, d)
@@ -133,8 +139,8 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if slices.ContainsFunc(slices.Concat(status.Uses, status.UsesNICs), func(object string) bool { return !d.Status.InUse(object) }) {
 			taking[d.UID] = *d
 		}
-		if status.ConsentUsed < d.Generation && !recreateLeft(d, inst, w.Differ.Diff) {
-			status.ConsentUsed = d.Generation
+		if status.ConsentsUsed < d.Record.Consents && !recreateLeft(d, inst, w.Differ.Diff) {
+			status.ConsentsUsed = d.Record.Consents
 		}
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(&status) {
 			status.Addresses = slices.Clone(inst.Addresses[:min(len(inst.Addresses), containerbroker.MaxAddresses)])

@@ -27,7 +27,7 @@ func drawPlanInput(t *rapid.T) ([]Desired, Observed, Policy) {
 		}
 		running := rapid.Bool().Draw(t, "running")
 		d.Record.Machine.Running = &running
-		d.Record.Allow = rapid.SampledFrom([][]string{nil, {"restart"}, {"recreate"}}).Draw(t, "allow")
+		d.Record.Consent(rapid.SampledFrom([][]string{nil, {"restart"}, {"recreate"}}).Draw(t, "allow"))
 		desired = append(desired, d)
 		switch rapid.SampledFrom([]string{"none", "own", "foreign", "other", "left over"}).Draw(t, "instance") {
 		case "own":

@@ -251,7 +251,7 @@ func TestClassification(t *testing.T) {
 		},
 		{name: "another image with a word", desired: []Desired{machine("web", provisioned, func(d *Desired) {
 			d.Record.Machine.Image = "debian/13"
-			d.Record.Allow = []string{"recreate"}
+			d.Record.Consent([]string{"recreate"})
 		})}, instances: []containerbroker.Instance{instance("web")}, want: []string{"recreate web"}},
 		{
 			name: "P33 what somebody else made is not deleted with the machine", desired: []Desired{machine("web", provisioned, dying)},

@@ -78,7 +78,9 @@ func TestRecreateNeedsItsImageFirst(t *testing.T) {
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
 	r.fake.NoImage("debian/13")
-	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Image, m.Allow = "debian/13", []string{"recreate"} })
+	r.declare("web", func(m *spec.MachineRecord) {
+		m.Machine.Image, m.Allow, m.Consents = "debian/13", []string{"recreate"}, 1
+	})
 	s := r.awaitState("web", spec.MachineError)
 	if inst, there := r.fake.Get("web"); !there || inst.Status != containerbroker.StatusRunning {
 		t.Errorf("the instance was taken away for %q:\n%s", s.Message, r.fake)

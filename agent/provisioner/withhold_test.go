@@ -16,7 +16,7 @@ func TestNothingIsDeletedDuringARecovery(t *testing.T) {
 	}}
 	desired := []Desired{
 		machine("gone", provisioned, dying), machine("off", provisioned), machine("fresh"),
-		machine("new", provisioned, func(d *Desired) { d.Generation, d.Record.Allow = 2, []string{"recreate"} }),
+		machine("new", provisioned, func(d *Desired) { d.Generation = 2; d.Record.Consent([]string{"recreate"}) }),
 	}
 	diff := func(m containerbroker.Machine, _ containerbroker.Instance) []containerbroker.Change {
 		if m.Name != "new" {

@@ -489,7 +489,8 @@ func TestLiveChangesAreMadeAndOthersAreHeld(t *testing.T) {
 	token := func() string { i, _ := r.fake.Get("web"); return i.Stamp.Token }
 	old := token()
 	r.declare("web", func(m *spec.MachineRecord) {
-		m.Machine.CPUs, m.Machine.Nesting, m.Machine.Image, m.Allow = 2, true, "debian/13", []string{"recreate"}
+		m.Machine.CPUs, m.Machine.Nesting, m.Machine.Image = 2, true, "debian/13"
+		m.Consent([]string{"recreate"})
 	})
 	r.eventually("the allowed recreate", func() bool { i, ok := r.fake.Get("web"); return ok && i.Stamp.Token != old })
 	r.awaitState("web", spec.MachineRunning)

@@ -24,7 +24,7 @@ const (
 type MachineRecord struct {
 	Header
 	Machine Machine `json:"machine"`
-	// Consents counts the allowed recreates, so that each makes a new generation.
+	// Consents counts the allowed recreates; see MachineStatus.ConsentsUsed.
 	Consents int `json:"consents,omitempty"`
 	// PowerOverride is the power state requested by `hostler start` or `stop`;
 	// applying the declaration again clears it. Nil means as declared.
@@ -52,6 +52,12 @@ func (r *MachineRecord) Consent(impacts []string) {
 	if slices.Contains(impacts, "recreate") {
 		r.Consents++
 	}
+}
+
+// AllowsRecreate reports whether the user allowed a recreate that was not carried out
+// yet.
+func (r *MachineRecord) AllowsRecreate(s *MachineStatus) bool {
+	return r.Consents > s.ConsentsUsed && slices.Contains(r.Allow, "recreate")
 }
 
 // MachineState is the state of a machine.
@@ -172,9 +178,12 @@ type MachineStatus struct {
 	Uses []string `json:"uses,omitzero"`
 	// UsesNICs likewise lists the NICs in use; see NICObject.
 	UsesNICs []string `json:"uses-nics,omitzero"`
-	// ConsentUsed is the generation at which the instance was last observed to
-	// need no recreate. The user's consent in that generation is used up.
-	ConsentUsed int64 `json:"consent-used,omitempty"`
+	// ConsentsUsed is the number of consents in the record when the instance was last
+	// observed to need no recreate. These consents are used up.
+	ConsentsUsed int `json:"consents-used,omitempty"`
+	// FormerConsentUsed is how an earlier version told that all consents are used up: by
+	// the generation of the record.
+	FormerConsentUsed int64 `json:"consent-used,omitempty"`
 	// RestartsDone is the RestartRequest of MachineRecord that the last restart
 	// answered. It is lower than the request while a restart is due, including a
 	// restart that a change needs.
