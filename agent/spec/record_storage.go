@@ -53,4 +53,6 @@ type StorageStatus struct {
 	Attempts           Attempts                    `json:"retry,omitzero"`
 	Others             map[string]StorageFailure   `json:"other-failures,omitempty"`
 	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
+	// RetriesDone is the RetryRequest of the record of that generation.
+	RetriesDone int `json:"retries-done,omitempty"`
 }

@@ -120,7 +120,7 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 		event := state.Event{Time: now, Object: e.id(), UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
 		switch {
 		case j.err != nil:
-			fail(&e.Status, e.Generation, j.step, j.err, now)
+			fail(e, j.step, j.err, now)
 			writes.Status(e.id(), e.UID, nil, e.Status)
 			event.Level, event.Reason, event.Message = state.LevelWarn, "Failed", j.err.Error()
 			if busy := (*storage.BusyError)(nil); errors.As(j.err, &busy) {

@@ -68,7 +68,7 @@ func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(str
 		busy = busy || ofMachine(machine)
 	}
 	if !busy {
-		s.ObservedGeneration = e.Generation
+		e.observed(s)
 	}
 }
 
@@ -294,8 +294,9 @@ func unverified(s spec.StorageStatus) spec.StorageStatus {
 
 // fail records a failed step in the status. Failures of every kind but Invalid
 // are retried after the time in delays, or earlier after a related event.
-func fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
-	s.ObservedGeneration = generation
+func fail(e *Entity, step Step, err error, now time.Time) {
+	s := &e.Status
+	e.observed(s)
 	kind := fault.KindOf(err)
 	if step.Machine != "" {
 		s.Attachments = maps.Clone(s.Attachments)

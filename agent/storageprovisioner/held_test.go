@@ -88,4 +88,9 @@ func TestForce(t *testing.T) {
 	if s := r.status(spec.KindFilesystem, "logs"); s.State != spec.StorageDetaching || len(r.host.views) != 1 {
 		t.Errorf("after the attempt: %+v, seen: %v", s, r.host.views)
 	}
+	r.put(state.ID{Kind: spec.KindFilesystem, Name: "logs"}, record, state.Dying)
+	r.pass()
+	if len(r.host.views) != 1 {
+		t.Errorf("the removal is forced, seen: %v", r.host.views)
+	}
 }

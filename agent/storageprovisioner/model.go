@@ -33,9 +33,10 @@ type Entity struct {
 	Source string
 	// Retain is true if the data stays when the record is removed.
 	Retain bool
-	// Force is true if a process that holds the entity must not prevent a
-	// detach.
-	Force bool
+	// Retries counts the user's requests for a new attempt. Force is true if the last
+	// of them allows a detach while a process holds the entity.
+	Retries int
+	Force   bool
 	// Size is the declared size in bytes. It is 0 for a filesystem on a volume.
 	Size       int64
 	Volume     spec.Volume     // set for a volume
@@ -54,6 +55,18 @@ func (e *Entity) id() state.ID { return state.ID{Kind: e.Kind, Name: e.Name} }
 
 // key returns KIND/NAME.
 func (e *Entity) key() string { return e.Kind + "/" + e.Name }
+
+// requested reports whether the user requested a new attempt that was not made yet. The
+// generation alone does not tell, because every change of the record raises it. It
+// tells for the statuses of earlier versions, which do not count the attempts.
+func (e *Entity) requested() bool {
+	return e.Retries > e.Status.RetriesDone && e.Status.ObservedGeneration < e.Generation
+}
+
+// observed notes in a status that it describes the present record.
+func (e *Entity) observed(s *spec.StorageStatus) {
+	s.ObservedGeneration, s.RetriesDone = e.Generation, e.Retries
+}
 
 // ref returns the name and stamp by which a source knows the entity.
 func (e *Entity) ref(namespace string) storage.Ref {

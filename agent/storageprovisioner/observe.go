@@ -120,7 +120,8 @@ func decodeEntity(o state.Object) (Entity, error) {
 		}
 		e.Volume = record.Volume
 		e.Source, e.Size, e.Retain = e.Volume.Provider, int64(e.Volume.Size), record.Released || e.Volume.Retain
-		e.Force = record.Force && e.Status.ObservedGeneration < e.Generation
+		e.Retries = record.RetryRequest
+		e.Force = record.Force && e.requested()
 		return e, nil
 	}
 	var record spec.FilesystemRecord
@@ -129,7 +130,8 @@ func decodeEntity(o state.Object) (Entity, error) {
 	}
 	e.Filesystem = record.Filesystem
 	e.Source, e.Size, e.Retain = e.Filesystem.Provider, int64(e.Filesystem.Size), record.Released || e.Filesystem.Retain
-	e.Force = record.Force && e.Status.ObservedGeneration < e.Generation
+	e.Retries = record.RetryRequest
+	e.Force = record.Force && e.requested()
 	if e.Filesystem.Volume != "" {
 		e.Source, e.Size = Managed, 0 // whatever provider the filesystem declares
 	}

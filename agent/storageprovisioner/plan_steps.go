@@ -233,7 +233,7 @@ func (p *planner) absent(e *Entity, waiting string) Step {
 	switch uid, stranger := p.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []plan.Change{{Field: "stamp", To: uid}}}
-	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation:
+	case e.Status.Created && !p.thereAtAll(e) && !e.requested():
 		// Hold the step, because the new entity would be empty and its users
 		// would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}

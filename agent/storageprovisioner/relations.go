@@ -267,7 +267,7 @@ func unmade(e *Entity, f *storage.Filesystem) bool {
 // lost reports whether the filesystem's data was missing at the last attach,
 // and the operator has since requested an empty replacement.
 func lost(e *Entity) bool {
-	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.Status.ObservedGeneration < e.Generation
+	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.requested()
 }
 
 // mounted returns the host's mount of a filesystem.

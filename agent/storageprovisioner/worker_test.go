@@ -418,6 +418,14 @@ func TestLostData(t *testing.T) {
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageError || !strings.Contains(s.Message, "hostler retry volume/data") {
 		t.Errorf("%+v", s)
 	}
+	// No other change of the record is a request for an empty volume.
+	for _, h := range []spec.Header{{Declaration: "other"}, {Held: spec.HoldRemoval}, {}} {
+		r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: 2 * spec.GiB}, Header: h}, state.Alive)
+		r.pass()
+		if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageError || r.host.volumes["data"] != nil {
+			t.Fatalf("after %+v: %+v", h, s)
+		}
+	}
 	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, Header: spec.Header{RetryRequest: 1}}, state.Alive)
 	r.pass()
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageDetached {
