@@ -31,10 +31,15 @@ func (h *host) redeclare(a applier) func(context.Context) error {
 		common.Metrics = nil
 		f := reconcile.NewFrame(common)
 		return f.Run(ctx, reconcile.Work{
-			Objects: "objects", Kinds: []string{spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem},
+			Objects: "objects", Kinds: []string{spec.KindDeclaration, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem},
 			Changed: func(ctx context.Context, ids []state.ID) {
-				gone := func(id state.ID) bool { _, err := h.store.Get(ctx, id); return err != nil }
-				if a.Awaits() && slices.ContainsFunc(ids, gone) {
+				// The last removal may have ended before the document that awaits it was
+				// written.
+				due := func(id state.ID) bool {
+					_, err := h.store.Get(ctx, id)
+					return err != nil || id.Kind == spec.KindDeclaration
+				}
+				if a.Awaits() && slices.ContainsFunc(ids, due) {
 					f.Signal()
 				}
 			},
