@@ -38,8 +38,8 @@ type Broker interface {
 	SetPower(ctx context.Context, name string, to Power, timeout time.Duration) error
 	// Delete removes the instance in any state (running, stopped, half-made),
 	// with everything that Create made for it. An absent instance is success.
-	// If the instance's stamp has another namespace or UID than expect, Delete
-	// changes nothing and returns fault.Conflict.
+	// If the instance bears another stamp than expect, e.g. because it was adopted
+	// since the caller saw it, Delete keeps it and returns fault.Conflict.
 	Delete(ctx context.Context, name string, expect Stamp) error
 }
 

@@ -145,7 +145,7 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 		if g == nil {
 			return nil
 		}
-		if !g.bears(expect) {
+		if !g.instance.Stamp.Is(expect) {
 			return kinds.New(kinds.Conflict, "cannot delete instance %q: it has another stamp", name)
 		}
 		delete(f.instances, name)

@@ -37,7 +37,7 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if err != nil {
 		return err
 	}
-	if !def.note.owned(expect) {
+	if !def.note.owned(expect) || def.note.Token != expect.Token {
 		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	where, err := poolOf(c, def)

@@ -29,6 +29,9 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	}
 	defer unlock()
 	e, err := d.lookup(name, expect)
+	if err == nil && e.note.Token != expect.Token {
+		err = fault.New(fault.Conflict, "it has another stamp")
+	}
 	if err != nil {
 		return err
 	}

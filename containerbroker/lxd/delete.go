@@ -46,12 +46,9 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 }
 
 func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp) error {
-	found, err := d.read(c, name)
+	found, err := d.bearing(c, name, expect)
 	if err != nil {
 		return err
-	}
-	if have := stampOf(found.Config); have == nil || !sameOwner(have, expect) {
-		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	var stopErr error
 	if found.StatusCode != api.Stopped {
@@ -60,7 +57,10 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 			return stopErr
 		}
 		// A half-made or broken instance cannot be stopped but may still be
-		// deleted, so go on.
+		// deleted, so go on. The stop may have taken minutes.
+		if _, err := d.bearing(c, name, expect); err != nil {
+			return err
+		}
 	}
 	op, err := c.start(http.MethodDelete, instancePath(name), nil, "")
 	if err == nil {
@@ -73,4 +73,13 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 		return fmt.Errorf("%w; and it cannot be stopped: %v", err, stopErr)
 	}
 	return err
+}
+
+// bearing reads the instance, which must bear the stamp.
+func (d *Driver) bearing(c *client, name string, s containerbroker.Stamp) (api.Instance, error) {
+	found, err := d.read(c, name)
+	if err == nil && !stampOf(found.Config).Is(s) {
+		err = fault.New(fault.Conflict, "it has another stamp")
+	}
+	return found, err
 }
