@@ -38,6 +38,8 @@ func newBench(t *testing.T) *bench {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	b := &bench{t: t, store: store, lxd: brokertest.New(), incus: brokertest.New(), during: func() {}}
+	b.lxd.Now = func() time.Time { return t0.Add(-time.Minute) } // the starts are before the attempts
+	b.incus.Now = b.lxd.Now
 	brokers := map[spec.ContainerType]*brokertest.Fake{spec.LXD: b.lxd, spec.Incus: b.incus}
 	b.Worker = New(reconcile.Common{Store: store, Now: func() time.Time { return t0 }, Logger: slog.New(slog.DiscardHandler)}, Hypervisors{
 		Namespace: "hostler",

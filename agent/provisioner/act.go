@@ -324,13 +324,25 @@ func (o *operation) show(ctx context.Context, message string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.phase++
+	o.say(message)
+	o.w.Progress(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, o.d.Status))
+}
+
+// announce is show for work that must not begin while the store refuses to record it.
+func (o *operation) announce(ctx context.Context, message string) error {
+	o.mu.Lock()
+	o.say(message)
+	o.mu.Unlock()
+	return o.save(ctx)
+}
+
+func (o *operation) say(message string) {
 	s := &o.d.Status
 	s.State, s.Message, s.Percent = spec.MachineProvisioning, message, nil
 	if o.d.Life != state.Alive {
 		s.State = spec.MachineDying
 	}
 	s.ObservedGeneration = o.d.Generation
-	o.w.Progress(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, *s))
 }
 
 // percentOf returns a pointer to percent, or nil if percent is negative

@@ -133,6 +133,9 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			d.Status = status
 			continue
 		}
+		if inst != nil && status.RestartBegun != nil && !restartDue(d, inst) {
+			status.RestartsDone, status.RestartBegun = d.Record.RestartRequest, nil
+		}
 		status.RestartedFor = pendingRestart(d, inst, status.RestartedFor, w.Differ.Diff)
 		status.FailedStep = remainingFailure(d, inst, status.FailedStep, w.Differ.Diff)
 		status.Uses, status.UsesNICs = uses(d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)

@@ -170,7 +170,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 		return err
 	}
 	s.StartedAt, s.Boot = &now, o.w.currentConfig().Host.Boot
-	s.RestartsDone = o.d.Record.RestartRequest
+	s.RestartsDone, s.RestartBegun = o.d.Record.RestartRequest, nil
 	s.State, s.Message = spec.MachineProvisioning, "booting"
 	return o.save(ctx)
 }
@@ -272,7 +272,9 @@ func (o *operation) recreate(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
 	}
-	o.show(ctx, "deleting, to make it again")
+	if err := o.announce(ctx, "deleting, to make it again"); err != nil {
+		return err
+	}
 	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
 		return err
 	}

@@ -237,7 +237,7 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	if len(d.Waiting) > 0 && d.wantsRunning() {
 		return steps
 	}
-	asked := d.Record.RestartRequest > d.Status.RestartsDone
+	asked := restartDue(d, inst)
 	running := inst.Status == containerbroker.StatusRunning
 	switch {
 	case !d.wantsRunning() && inst.Status != containerbroker.StatusStopped:

@@ -18,7 +18,13 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 			return err
 		}
 	}
-	o.show(ctx, "restarting")
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.d.Status.RestartBegun = &spec.RestartBegun{Request: o.d.Record.RestartRequest, At: o.w.Now()}
+	if err := o.announce(ctx, "restarting"); err != nil {
+		return err
+	}
 	if err := o.power(ctx, containerbroker.PowerRestart); err != nil {
 		return err
 	}
@@ -36,7 +42,7 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 		return err
 	}
 	done := o.d.Status.RestartsDone
-	o.d.Status.RestartsDone = o.d.Record.RestartRequest - 1
+	o.d.Status.RestartsDone, o.d.Status.RestartBegun = o.d.Record.RestartRequest-1, nil
 	err := o.save(ctx)
 	if err == nil {
 		if err = o.update(ctx, s); fault.Is(err, fault.Transient) {
@@ -47,6 +53,15 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 		o.d.Status.RestartsDone = done
 	}
 	return err
+}
+
+// restartDue reports whether the instance still has to restart as requested. A restart
+// whose end was not recorded shows in the time of the instance's last start, if the
+// hypervisor reports it.
+func restartDue(d *Desired, inst *containerbroker.Instance) bool {
+	begun := d.Status.RestartBegun
+	return d.Record.RestartRequest > d.Status.RestartsDone &&
+		(begun == nil || begun.Request != d.Record.RestartRequest || !inst.Started.After(begun.At))
 }
 
 // resume lets a frozen instance run on. This is not a start, so an owed restart

@@ -141,3 +141,51 @@ func TestRestartsWithoutEffectAreReported(t *testing.T) {
 	r.eventually("the restart for what was changed by hand", func() bool { return restarts() == 3 })
 	r.awaitState("web", spec.MachineError)
 }
+
+// A restart that was asked for is made once, also if its end is not recorded.
+func TestARestartIsMadeOnce(t *testing.T) {
+	r := newRig(t)
+	r.config.RetryDelay = 10 * time.Millisecond
+	var full atomic.Bool
+	r.backend = badStore{Backend: r.store, write: func(w state.Write) error {
+		if full.Load() && w.Kind == spec.KindMachine {
+			return fault.New(fault.Transient, "the disk is full")
+		}
+		return nil
+	}}
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	before, _ := r.fake.Get("web")
+	restarts := func() (n int) {
+		for _, op := range r.fake.Operations() {
+			if op == "restart web" {
+				n++
+			}
+		}
+		return n
+	}
+	r.fake.LoseReplies(brokertest.SetPower, "web", 1, errors.New("the connection broke"))
+	r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest = 1 })
+	r.eventually("the restart is recorded", func() bool { s, _ := r.status("web"); return s.RestartsDone == 1 && s.State == spec.MachineRunning })
+	if now, _ := r.fake.Get("web"); now.PID == before.PID || restarts() != 1 {
+		t.Errorf("restarted %d times", restarts())
+	}
+
+	// While the store takes no writes, nothing is restarted and nothing is deleted.
+	made, _ := r.fake.Get("web")
+	full.Store(true)
+	r.declare("web", func(m *spec.MachineRecord) {
+		m.RestartRequest, m.Machine.Image = 2, "debian/13"
+		m.Consent([]string{"recreate"})
+	})
+	for range 5 {
+		r.fake.Change("web", func(*containerbroker.Instance) {})
+		r.awaitPass()
+	}
+	if now, there := r.fake.Get("web"); !there || now.PID != made.PID {
+		t.Errorf("the instance is %+v", now)
+	}
+	full.Store(false)
+	r.eventually("the recreate", func() bool { now, there := r.fake.Get("web"); return there && now.Stamp.Token != made.Stamp.Token })
+}

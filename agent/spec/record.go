@@ -188,6 +188,9 @@ type MachineStatus struct {
 	// answered. It is lower than the request while a restart is due, including a
 	// restart that a change needs.
 	RestartsDone int `json:"restarts-done,omitempty"`
+	// RestartBegun is set before a restart, so that the restart is not repeated if its
+	// end could not be recorded.
+	RestartBegun *RestartBegun `json:"restart-begun,omitempty"`
 	// RestartedFor is set by a restart that makes changes. It is kept until the
 	// instance is observed to have the changes.
 	RestartedFor *RestartedFor `json:"restarted-for,omitempty"`
@@ -206,6 +209,13 @@ type MachineStatus struct {
 	StartedAt *time.Time `json:"started-at,omitempty"`
 	Deaths    int        `json:"deaths,omitempty"`
 	Took      *Took      `json:"took,omitempty"`
+}
+
+// RestartBegun is a restart that was begun.
+type RestartBegun struct {
+	// Request is the RestartRequest that it answers.
+	Request int       `json:"request"`
+	At      time.Time `json:"at"`
 }
 
 // RestartedFor names the changed fields for which an instance was restarted,

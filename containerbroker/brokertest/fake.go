@@ -288,6 +288,7 @@ func (g *fakeInstance) store() {
 }
 
 func (f *Fake) boot(g *fakeInstance) {
+	g.instance.Started = f.Now()
 	f.nextPID++
 	running := cloned(g.instance.Stored)
 	g.instance.Running = &running
