@@ -77,6 +77,13 @@ func Run(ctx context.Context, o Options) error {
 	read := h.declarations.News()
 	served := make(chan error, 1)
 	go func() { defer cancel(); served <- server.Serve(ctx, h.listener) }()
+	go func() { // the next start opens the store again and checks it
+		select {
+		case <-h.local.Failed():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for _, w := range Workers() {
 		if w.start != nil {
 			h.sup.Start(ctx, w.Name, w.start(h, server))
@@ -98,7 +105,7 @@ func Run(ctx context.Context, o Options) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
 	}
-	err = <-served
+	err = errors.Join(<-served, h.local.Health())
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	cancel()
 	h.sup.Wait()

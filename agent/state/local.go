@@ -55,6 +55,7 @@ type Local struct {
 
 	closed atomic.Bool
 	broken atomic.Pointer[brokenError]
+	failed chan struct{} // closed when broken is set
 }
 
 type brokenError struct{ err error }
@@ -109,6 +110,9 @@ func (l *Local) Health() error {
 	}
 	return nil
 }
+
+// Failed returns a channel that is closed when Health begins to return a reason.
+func (l *Local) Failed() <-chan struct{} { return l.failed }
 
 // take waits for l.turn.
 func (l *Local) take(ctx context.Context) error {
@@ -213,11 +217,12 @@ func (l *Local) fail(verb string, err error) error {
 	switch {
 	case l.closed.Load():
 		return errClosed()
-	case code == sqlite3.SQLITE_FULL:
+	case isFull(err):
 		return fault.New(fault.Transient, "cannot %s the store: no space left: %w", verb, err)
 	case isDamage(err), code == sqlite3.SQLITE_IOERR, code == sqlite3.SQLITE_READONLY:
 		if l.broken.CompareAndSwap(nil, &brokenError{err}) {
-			l.log.Error("The store failed and is read-only until the agent is restarted.", "error", err)
+			l.log.Error("The store failed and is read-only until it is opened again.", "error", err)
+			close(l.failed)
 		}
 		return fault.New(fault.NeedsOperator, "cannot %s the store: %w", verb, err)
 	}

@@ -61,7 +61,7 @@ type OpenReport struct {
 func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	l := &Local{
 		files: filesIn(o.Dir), clock: o.Clock, log: o.Logger, backupEvery: o.BackupEvery, maxEvents: int64(o.MaxEvents),
-		hub: newHub(), turn: make(chan struct{}, 1),
+		hub: newHub(), turn: make(chan struct{}, 1), failed: make(chan struct{}),
 	}
 	if l.clock == nil {
 		l.clock = time.Now
