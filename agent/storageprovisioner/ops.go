@@ -17,8 +17,10 @@ import (
 // returns an error or nil for each job, in order.
 func (w *Worker) call(ctx context.Context, p *planner, jobs []*job) []error {
 	switch jobs[0].step.Action {
-	case ActionForget, ActionAdopt: // only the record changes
+	case ActionAdopt: // only the record changes
 		return make([]error, len(jobs))
+	case ActionForget:
+		return mapped(jobs, func(j *job) error { return w.forget(ctx, p, j) })
 	case ActionRelease:
 		return w.clearRecords(ctx, p.policy.Namespace, jobs)
 	case ActionShow:
@@ -36,6 +38,20 @@ func (w *Worker) call(ctx context.Context, p *planner, jobs []*job) []error {
 		return w.callVolumes(ctx, p, w.Sources.Volumes[e.Source], jobs)
 	}
 	return w.callFilesystems(ctx, p, w.Sources.Filesystems[e.Source], jobs)
+}
+
+// forget removes the file of a volume whose creation was cut short: no list shows it.
+func (w *Worker) forget(ctx context.Context, p *planner, j *job) error {
+	e := j.entity
+	source, ok := w.Sources.Volumes[e.Source]
+	if !ok || e.Kind != spec.KindVolume || e.Status.Created || e.Retain || p.policy.Leave {
+		return nil
+	}
+	err := source.Destroy(ctx, refs(p.policy.Namespace, []*job{j}))[0]
+	if fault.Is(err, fault.Conflict) { // somebody else's data, which was never this volume's
+		return nil
+	}
+	return err
 }
 
 func (w *Worker) callVolumes(ctx context.Context, p *planner, source storage.VolumeSource, jobs []*job) []error {
