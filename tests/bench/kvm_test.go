@@ -17,7 +17,7 @@ import (
 
 const (
 	guests      = 8  // of one round
-	guestRounds = 2  // take a minute
+	guestRounds = 3  // take a minute
 	defined     = 50 // domains that are looked at
 )
 
