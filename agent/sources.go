@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
@@ -21,6 +23,7 @@ import (
 // storageSources returns all providers of volumes and filesystems.
 func (h *host) storageSources() storageprovisioner.Sources {
 	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
+	recorded := recentIDs{read: h.recordedIDs, now: h.now}
 	managed := func(dir string) *managedfs.Source {
 		o := managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log}
 		if h.limited() {
@@ -43,7 +46,7 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
 		Map: func(ctx context.Context, t spec.ContainerType) (idmap.Map, error) {
-			return guestMap(p, ignoresIDs(p, t), func() (string, error) { return h.recordedIDs(ctx) })
+			return guestMap(p, ignoresIDs(p, t), func() (string, error) { return recorded.get(ctx) })
 		},
 	}
 }
@@ -69,6 +72,38 @@ func guestMap(p paths.Paths, ignores bool, recorded func() (string, error)) (idm
 		return guestIDs, err
 	}
 	return idmap.Recorded(text)
+}
+
+// recordedFor is the time for which the ids on record count. To read them, LXD lists
+// all its instances, and an apply can have ten looks at the storage a second. The ids
+// of a host almost never change.
+const recordedFor = time.Minute
+
+// recentIDs remembers what read returned, except errors.
+type recentIDs struct {
+	read func(context.Context) (string, error)
+	now  func() time.Time
+
+	mu    sync.Mutex
+	text  string
+	until time.Time
+}
+
+func (r *recentIDs) get(ctx context.Context) (string, error) {
+	r.mu.Lock()
+	text, recent := r.text, r.now().Before(r.until)
+	r.mu.Unlock()
+	if recent {
+		return text, nil
+	}
+	text, err := r.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text, r.until = text, r.now().Add(recordedFor)
+	return text, nil
 }
 
 // runner returns the Runner for a kind of work. If the agent is a unit of

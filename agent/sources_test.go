@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,4 +57,32 @@ func TestGuestIDsOfTheSnap(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
+}
+
+// Looks at the storage within a minute read the ids on record once. An error does
+// not count as an answer.
+func TestRecordedIDsAreRemembered(t *testing.T) {
+	now, calls, fails := time.Unix(0, 0), 0, errors.New("LXD does not answer")
+	r := recentIDs{now: func() time.Time { return now }, read: func(context.Context) (string, error) {
+		calls++
+		return "ids", fails
+	}}
+	if _, err := r.get(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	fails = nil
+	looks := func(want int) {
+		t.Helper()
+		for range 20 {
+			if got, err := r.get(t.Context()); got != "ids" || err != nil {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		if calls != want {
+			t.Errorf("%d calls, not %d", calls, want)
+		}
+	}
+	looks(2)
+	now = now.Add(recordedFor)
+	looks(3)
 }

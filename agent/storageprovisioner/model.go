@@ -7,6 +7,7 @@ package storageprovisioner
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"hostler/agent/spec"
@@ -84,6 +85,11 @@ type Machine struct {
 	Status     spec.MachineStatus
 }
 
+// needsMap reports whether the machine has views with translated owners.
+func (m *Machine) needsMap() bool {
+	return !m.Dying && !m.Privileged && slices.ContainsFunc(m.Storage, func(a spec.Attachment) bool { return a.Filesystem != "" })
+}
+
 // Desired holds the declared storage and all machines.
 type Desired struct {
 	Entities []Entity
@@ -119,7 +125,8 @@ type Policy struct {
 	// Mounts is the directory of the host's own mounts. Views is the directory
 	// of the mounts that machines see.
 	Mounts, Views string
-	// Maps translate owners for unprivileged machines.
+	// Maps translate owners for unprivileged machines. It has the types with such
+	// machines that declare a filesystem.
 	Maps map[spec.ContainerType]GuestMap
 }
 

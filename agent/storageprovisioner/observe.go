@@ -25,7 +25,9 @@ type Sources struct {
 	// Mounts and ViewDir are the directories of the host's own mounts and of
 	// the mounts that machines see.
 	Mounts, ViewDir string
-	// Map returns the translation of owners for unprivileged machines of a type.
+	// Map returns the translation of owners for unprivileged machines of a type. It
+	// may ask the type's daemon, so it is called only for types with such machines
+	// that declare a filesystem.
 	Map func(ctx context.Context, t spec.ContainerType) (idmap.Map, error)
 }
 
@@ -250,16 +252,20 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 	return nil, filesystems, err
 }
 
-// Policy returns the policy of a plan. The caller sets Now and Nudged.
-func (s Sources) Policy(ctx context.Context, c Config) Policy {
+// Policy returns the policy of a plan for desired. The caller sets Now and Nudged.
+func (s Sources) Policy(ctx context.Context, desired Desired, c Config) Policy {
 	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Withheld: c.Withheld, Mounts: s.Mounts, Views: s.ViewDir, Maps: map[spec.ContainerType]GuestMap{}}
-	for _, t := range spec.ContainerTypes() {
-		m, err := s.Map(ctx, t.Type)
+	for i := range desired.Machines {
+		g := &desired.Machines[i]
+		if _, known := p.Maps[g.Type]; known || !g.needsMap() {
+			continue
+		}
+		m, err := s.Map(ctx, g.Type)
 		guests := GuestMap{Map: m}
 		if err != nil {
 			guests.Missing = err.Error()
 		}
-		p.Maps[t.Type] = guests
+		p.Maps[g.Type] = guests
 	}
 	return p
 }
@@ -314,7 +320,7 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
 	l.desired = l.desired.PlaceAtData(l.observed)
-	l.policy = w.Sources.Policy(ctx, w.config)
+	l.policy = w.Sources.Policy(ctx, l.desired, w.config)
 	l.policy.Now = w.Now()
 	return l, nil
 }

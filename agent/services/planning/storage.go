@@ -29,7 +29,7 @@ func (p Planner) planStorage(ctx context.Context, objects []state.Object, record
 		return nil, nil, fmt.Errorf("cannot plan: cannot look at the %s storage: %w", source, observed.Blind[source])
 	}
 	desired = desired.PlaceAtData(observed)
-	policy := p.Sources.Policy(ctx, storageprovisioner.ConfigOf(record))
+	policy := p.Sources.Policy(ctx, desired, storageprovisioner.ConfigOf(record))
 	policy.Now = p.Now()
 	var steps []client.Step
 	shown := storageprovisioner.Shown(storageprovisioner.Plan(desired, observed, policy))
