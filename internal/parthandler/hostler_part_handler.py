@@ -49,6 +49,8 @@ used = {}
 waits = []
 # The files of the parts since the last __begin__.
 unchecked = []
+# The bytes of the texts without a name since the last __begin__.
+bare = []
 
 
 def list_types():
@@ -58,6 +60,7 @@ def list_types():
 def handle_part(data, ctype, filename, payload, frequency, headers):
     if ctype == "__begin__":
         unchecked.clear()
+        bare.clear()
     if ctype == "__end__" and unchecked:
         check()
     if ctype in ("__begin__", "__end__") or not payload:
@@ -70,10 +73,7 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
             LOG.warning("Unhandled %s (%s) userdata: '%s...'", "non-multipart" if ctype == BARE else "unknown content-type", ctype, body[:24].decode("utf-8", "replace"))
             return
         if ctype == BARE or re.match(r"part-\d+$", filename or ""):
-            # Of several such texts, e.g. included ones, the others keep cloud-init's names.
-            first = os.path.join(CONF_D, name_of("user-data"))
-            if first not in unchecked or used[first][1] == body:
-                filename = "user-data"
+            filename = bare_name(body)
     wait(headers, filename)
     try:
         body.decode("utf-8")
@@ -92,6 +92,18 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
             LOG.info("hostler: wrote %s", path)
     except OSError as e:
         LOG.error("hostler: cannot write %s: %s", path, e)
+
+
+def bare_name(body):
+    """Return user-data, user-data-2 and so on for the texts without a name.
+
+    The number that cloud-init gives a text counts all parts. It shifts when another
+    part comes or goes, and the file with the old number stays in conf.d.
+    """
+    if body not in bare:
+        bare.append(body)
+    number = bare.index(body) + 1
+    return "user-data" if number == 1 else "user-data-%d" % number
 
 
 def name_of(filename):

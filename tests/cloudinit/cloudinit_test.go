@@ -328,17 +328,18 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Included declarations without a name have a file each, and the same ones at the next
-// boot.
+// Included declarations without a name have a file each, and the same ones at later
+// boots, when other parts come and go.
 func TestIncludedDeclarations(t *testing.T) {
 	for _, release := range releases(t) {
 		t.Run(release, func(t *testing.T) {
 			m := newMachine(t, release).installHandler().installProgram()
-			include := "#include\nfile://" + m.write("web", web) + "\nfile://" + m.write("lan", lan) + "\n"
-			for range 2 {
-				said, got := m.boot(include), m.files()
-				if len(got) != 2 || got["cloud-init-user-data.yaml"] != web || got["cloud-init-part-002.yaml"] != lan || said != "" {
-					t.Errorf("conf.d has %q, and cloud-init said %q", got, said)
+			first, second := "file://"+m.write("web", web)+"\n", "file://"+m.write("lan", lan)+"\n"
+			other := "file://" + m.write("other", "#cloud-config\n{}\n") + "\n"
+			for _, included := range []string{first + second, first + second, other + first + other + second, first + first + second} {
+				said, got := m.boot("#include\n"+included), m.files()
+				if len(got) != 2 || got["cloud-init-user-data.yaml"] != web || got["cloud-init-user-data-2.yaml"] != lan || said != "" {
+					t.Errorf("with %q conf.d has %q, and cloud-init said %q", included, got, said)
 				}
 			}
 		})
