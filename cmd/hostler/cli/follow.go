@@ -144,9 +144,15 @@ func (f *follower) take(word string, rows json.RawMessage) error {
 func (f *follower) look(ctx context.Context) {
 	for i := range f.lines {
 		l := &f.lines[i]
-		gone := slices.Contains(f.goals.gone, l.of)
 		m, exists := f.machines[l.of.name]
+		o, there := f.others[l.of]
 		life := m.Life
+		if l.of.kind != spec.KindMachine {
+			exists, life = there, o.Life
+		}
+		f.goals.remade = slices.DeleteFunc(f.goals.remade, func(r reference) bool { return r == l.of && exists && life == "alive" })
+		previous := slices.Contains(f.goals.remade, l.of)
+		gone := previous || slices.Contains(f.goals.gone, l.of)
 		if l.of.kind == spec.KindMachine {
 			l.verdict, l.text = f.judgeMachine(ctx, m, exists, gone)
 			l.percent = m.Percent
@@ -154,12 +160,9 @@ func (f *follower) look(ctx context.Context) {
 				l.text = what
 			}
 		} else {
-			o, there := f.others[l.of]
 			l.verdict, l.text = judgeOther(o, there, gone)
-			exists, life = there, o.Life
 		}
-		f.goals.remade = slices.DeleteFunc(f.goals.remade, func(r reference) bool { return r == l.of && exists && life == "alive" })
-		if slices.Contains(f.goals.remade, l.of) {
+		if previous && l.verdict != failed {
 			l.verdict, l.text = undecided, "the previous object is being removed"
 		}
 	}
@@ -170,9 +173,10 @@ func (f *follower) look(ctx context.Context) {
 // become ready before their machines and are removed after the machines. If one
 // of these objects failed, goesOn does not wait for the machines.
 func (f *follower) goesOn() bool {
-	var machines, others, underWay, brokenMachines, brokenOthers bool
+	var machines, others, underWay, remade, brokenMachines, brokenOthers bool
 	for _, l := range f.lines {
 		machine, gone := l.of.kind == spec.KindMachine, slices.Contains(f.goals.gone, l.of)
+		remade = remade || l.verdict == undecided && slices.Contains(f.goals.remade, l.of) && !f.waitsForMachine(l.of, failed)
 		switch {
 		case machine && l.verdict == undecided:
 			machines = true
@@ -180,13 +184,13 @@ func (f *follower) goesOn() bool {
 			brokenMachines = brokenMachines || l.verdict == failed
 		case l.verdict == undecided:
 			others = true
-			underWay = underWay || !gone && !f.waitsForMachine(l.of)
+			underWay = underWay || !gone && !f.waitsForMachine(l.of, undecided, failed)
 		default:
 			brokenOthers = brokenOthers || l.verdict == failed && !gone
 		}
 	}
 	switch {
-	case len(f.goals.remade) > 0, underWay:
+	case remade, underWay:
 		return true
 	case brokenOthers:
 		return false
@@ -198,15 +202,12 @@ func (f *follower) goesOn() bool {
 	return others
 }
 
-// waitsForMachine reports whether the object may wait for a machine. This is
-// the case if a followed machine that uses the object is not settled.
-func (f *follower) waitsForMachine(r reference) bool {
-	for _, a := range f.others[r].Attached {
-		if slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && l.verdict != asDeclared }) {
-			return true
-		}
-	}
-	return false
+// waitsForMachine reports whether the object may wait for a followed machine with one
+// of these verdicts, because the machine uses the object.
+func (f *follower) waitsForMachine(r reference, with ...verdict) bool {
+	return slices.ContainsFunc(f.others[r].Attached, func(a client.Attachment) bool {
+		return slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && slices.Contains(with, l.verdict) })
+	})
 }
 
 // checked returns errEnough if no work remains, which ends the watch. Otherwise

@@ -83,6 +83,13 @@ var standIns = map[string]func() *standIn{
 		s.machines[0].Life, s.machines[0].Status, s.freeze = "dying", spec.MachineDying, true
 		return s
 	},
+	// The removal failed for good.
+	"unremovable": func() *standIn {
+		s := readyHost()
+		s.machines[0] = machine("web", spec.MachineError, "cannot delete: its disk is busy")
+		s.machines[0].Life, s.freeze = "dying", true
+		return s
+	},
 	"degraded": func() *standIn {
 		s := readyHost()
 		s.status.Drifted = []string{"web"}

@@ -204,10 +204,14 @@ func TestWhenAWaitEnds(t *testing.T) {
 		making  = `{"name":"data","status":"creating","observed":false}`
 		inUse   = `{"name":"data","status":"pending","observed":false,"attachments":[{"machine":"web","status":"detaching"}]}`
 		old     = `{"name":"data","status":"attached","observed":true,"life":"dying"}`
+		kept    = `{"name":"data","status":"error","error-kind":"needs-operator","observed":true,"life":"dying"}`
+		used    = `{"name":"data","status":"pending","observed":true,"life":"dying","attachments":[{"machine":"web","status":"detaching"}]}`
 		present = `{"name":"data","status":"attached","observed":true,"life":"alive"}`
 	)
 	data, logs, web := reference{spec.KindVolume, "data"}, reference{spec.KindVolume, "logs"}, machineNamed("web")
 	up, pending, down := running("web", "10.1.2.3"), machine("web", spec.MachinePending, ""), machine("web", spec.MachineError, "no")
+	dying, stuck := machine("web", spec.MachineDying, ""), down
+	dying.Life, stuck.Life = "dying", "dying"
 	for name, c := range map[string]struct {
 		goals   goals
 		volumes string
@@ -224,6 +228,9 @@ func TestWhenAWaitEnds(t *testing.T) {
 		"the machine is to go, the volume after":   {goals{gone: []reference{data, web}}, made, pending, true},
 		"the volume is still to go":                {goals{gone: []reference{data}}, made, up, true},
 		"the former volume is still there":         {goals{ready: []reference{data}, remade: []reference{data}}, old, up, true},
+		"the former volume cannot be removed":      {goals{ready: []reference{data}, remade: []reference{data}}, kept, up, false},
+		"the former volume waits for its machine":  {goals{ready: []reference{data, web}, remade: []reference{data, web}}, used, dying, true},
+		"its machine cannot be removed":            {goals{ready: []reference{data, web}, remade: []reference{data, web}}, used, stuck, false},
 		"a held volume is not waited for":          {goals{ready: []reference{web}, remade: []reference{data}}, old, up, false},
 		"the volume was made again":                {goals{ready: []reference{data}, remade: []reference{data}}, present, up, false},
 	} {

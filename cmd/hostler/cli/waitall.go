@@ -87,7 +87,7 @@ func refusedFiles(all []client.RefusedFile) string {
 
 // declaredGoals returns the goal that all declared objects are ready. It leaves out
 // objects that are declared no more, e.g. held ones, and waits for the end of an object
-// that is being removed and made again.
+// that is being removed and made again, unless its removal failed for good.
 func declaredGoals(ctx context.Context, agent agent) (goals, error) {
 	var g goals
 	declarations, err := agent.Declarations(ctx)
