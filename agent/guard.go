@@ -97,13 +97,16 @@ func resumeClients(ctx context.Context, o Options, links *hostnet.Host, g *guard
 			return
 		case <-time.After(pause):
 		}
+		left := true
+		now, err := links.Observe(ctx)
 		if _, armed := g.Armed(); armed {
 			return // that change ended them
 		}
-		left := true
-		now, err := links.Observe(ctx)
 		if err == nil {
-			left, err = clients.Resume(ctx, now.Free)
+			left, err = clients.Resume(ctx, func(link string) bool {
+				_, armed := g.Armed() // meanwhile
+				return !armed && now.Free(link)
+			})
 		}
 		if !left {
 			return

@@ -132,18 +132,28 @@ func (w *Worker) change(ctx context.Context, op Operation) error {
 		}
 		return nil
 	}
-	if w.Eyes.Persister != nil {
-		for _, link := range linksOf(op.Links) {
-			if err := w.Eyes.Persister.Pause(ctx, link); err != nil {
-				return err
-			}
-		}
-	}
 	if w.Guard == nil {
 		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent runs without a network guard")
 	}
-	if err := w.Guard.Run(ctx, *op.Change); !fault.Is(err, fault.NotReady) {
+	change := *op.Change
+	// The clients end after the change is armed, because until then the watchdog of an
+	// earlier change may start them again.
+	change.Begin = func(ctx context.Context) error { return w.pause(ctx, linksOf(op.Links)) }
+	if err := w.Guard.Run(ctx, change); !fault.Is(err, fault.NotReady) {
 		return err
+	}
+	return nil
+}
+
+// pause ends the DHCP clients that would lease again for the links.
+func (w *Worker) pause(ctx context.Context, links []string) error {
+	if w.Eyes.Persister == nil {
+		return nil
+	}
+	for _, link := range links {
+		if err := w.Eyes.Persister.Pause(ctx, link); err != nil {
+			return err
+		}
 	}
 	return nil
 }

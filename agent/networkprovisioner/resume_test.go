@@ -2,8 +2,12 @@ package networkprovisioner
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"hostler/hostnet"
+	"hostler/hostnet/guard"
 )
 
 // A worker without networks tries again to start a paused DHCP client, and is
@@ -43,5 +47,21 @@ func TestTheClientOfAnArmedChangeIsResumed(t *testing.T) {
 	r.armed = ""
 	if r.pass(); r.resumes != 1 {
 		t.Errorf("%d attempts", r.resumes)
+	}
+}
+
+// A change ends the DHCP clients of its links only once it is armed, and not if
+// another change is armed.
+func TestClientsEndWhenTheChangeIsArmed(t *testing.T) {
+	r := newRig(t, Observed{Host: hostnet.Observed{Links: []hostnet.Link{{Name: "eth0"}}}})
+	steps := []hostnet.Step{{Op: hostnet.Enslave, Link: "eth0", Bridge: "br-lan"}}
+	op := Operation{Op: opLinks, Links: steps, Change: &guard.Change{Object: "network/lan", Steps: steps}}
+	r.armed = "network/dmz"
+	if err := r.worker.change(t.Context(), op); err != nil || len(r.applied) > 0 {
+		t.Errorf("during another change: %q, %v", r.applied, err)
+	}
+	r.armed = ""
+	if err := r.worker.change(t.Context(), op); err != nil || !slices.Equal(r.applied, []string{"pause eth0 during network/lan", steps[0].String()}) {
+		t.Errorf("%q, %v", r.applied, err)
 	}
 }

@@ -235,6 +235,16 @@ func (rigParameters) ReleaseInUse(context.Context, string, string, []string) ([]
 type rigGuard struct{ r *rig }
 
 func (g rigGuard) Run(ctx context.Context, c guard.Change) error {
+	if g.r.armed != "" {
+		return fault.New(fault.NotReady, "the change for %s is under way", g.r.armed)
+	}
+	g.r.armed = c.Object
+	defer func() { g.r.armed = "" }()
+	if c.Begin != nil {
+		if err := c.Begin(ctx); err != nil {
+			return err
+		}
+	}
 	for _, s := range c.Steps {
 		if err := g.r.Apply(ctx, s); err != nil {
 			return err
@@ -257,8 +267,11 @@ func (l rigPersister) Persist(_ context.Context, b persist.Bridge) error {
 func (l rigPersister) Holds(b persist.Bridge) bool {
 	return slices.Contains(l.r.o.Own.Persistent, b.Name)
 }
-func (l rigPersister) Pause(context.Context, string) error { return nil }
-func (l rigPersister) Obstacle(nic persist.NIC) string     { return l.r.obstacles[nic.Name] }
+func (l rigPersister) Pause(_ context.Context, link string) error {
+	l.r.applied = append(l.r.applied, fmt.Sprintf("pause %s during %s", link, l.r.armed))
+	return nil
+}
+func (l rigPersister) Obstacle(nic persist.NIC) string { return l.r.obstacles[nic.Name] }
 func (l rigPersister) Resume(context.Context, func(string) bool) (bool, error) {
 	l.r.resumes++
 	return l.r.paused, l.r.resumeErr

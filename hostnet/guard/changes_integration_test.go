@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,6 +26,28 @@ func TestAGoodChangeIsKept(t *testing.T) {
 		t.Errorf("the outcome is %+v", o)
 	}
 	eventually(t, "the watchdog's end", 3*time.Second, func() bool { return w.watchdog() == 0 })
+	w.bridged()
+}
+
+// Begin runs while the change is armed and before its first step. Its error ends
+// the change, which may be tried again.
+func TestBegin(t *testing.T) {
+	w := newFixture(t)
+	armed, early := false, true
+	c := Change{Object: "network/up", Key: "u/1", Steps: w.bridging(), Begin: func(context.Context) error {
+		_, armed = w.guard.Armed()
+		early = stable(w.n) == w.before
+		return fault.New(fault.Transient, "no bus")
+	}}
+	for range maxTries {
+		wantKind(t, w.guard.Run(t.Context(), c), fault.Transient)
+	}
+	if !armed || !early {
+		t.Errorf("armed %v, before the first step %v", armed, early)
+	}
+	w.restored()
+	c.Begin = func(context.Context) error { return nil }
+	must(t, w.guard.Run(t.Context(), c))
 	w.bridged()
 }
 

@@ -79,6 +79,16 @@ func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 // giveUp restores the previous state and ends the armed change. It succeeds if
 // the change has already ended.
 func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final bool) error {
+	err := g.revert(ctx, cp, reason, final)
+	if errors.Is(err, errOvertaken) {
+		return nil
+	}
+	return err
+}
+
+// revert works like giveUp, but returns errOvertaken if the change has already
+// ended, perhaps because it was kept.
+func (g *Guard) revert(ctx context.Context, cp *checkpoint, reason string, final bool) error {
 	ctx = context.WithoutCancel(ctx) // a stopping agent leaves nothing half done
 	err := g.locked(ctx, cp, func() error {
 		if err := g.restore(ctx, cp); err != nil {
@@ -89,9 +99,6 @@ func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final
 		}
 		return g.remove()
 	})
-	if errors.Is(err, errOvertaken) {
-		return nil
-	}
 	if err == nil {
 		g.o.Log.Warn("The change of the host's network is reverted.", "object", cp.Object, "reason", reason)
 	}

@@ -107,6 +107,10 @@ type Change struct {
 	// state. A change that was undone is not repeated under the same key.
 	Object, Key string
 	Steps       []hostnet.Step
+	// Begin, if set, is called when the change is armed, before the first step. If it
+	// fails, no step is made, and Run returns its error. This is no attempt of the
+	// change, so no outcome is recorded.
+	Begin func(ctx context.Context) error
 	// Confirm is the time to wait for Guard.Confirm after a successful probe; 0
 	// means that the probe suffices.
 	Confirm time.Duration
@@ -133,7 +137,7 @@ func (g *Guard) Run(ctx context.Context, c Change) error {
 	if err != nil {
 		return fmt.Errorf("cannot change %s: %w", c.Object, err)
 	}
-	if err := g.arm(ctx, cp); err != nil {
+	if err := g.arm(ctx, cp, c.Begin); err != nil {
 		return fmt.Errorf("cannot change %s: %w", c.Object, err)
 	}
 	g.o.Log.Info("A change of the host's network is armed.", "object", c.Object, "steps", len(c.Steps), "limit", g.o.Limit)
@@ -185,8 +189,9 @@ type badProbe struct{ err error }
 
 func (b *badProbe) Error() string { return b.err.Error() }
 
-// arm makes the checkpoint durable and starts its watchdog.
-func (g *Guard) arm(ctx context.Context, cp *checkpoint) error {
+// arm makes the checkpoint durable, starts its watchdog and then calls begin, which
+// may be nil.
+func (g *Guard) arm(ctx context.Context, cp *checkpoint, begin func(context.Context) error) error {
 	if err := g.write(cp); err != nil {
 		return err
 	}
@@ -199,9 +204,21 @@ func (g *Guard) arm(ctx context.Context, cp *checkpoint) error {
 		}
 		return fault.New(fault.Transient, "the watchdog that would revert it does not start: %w", err)
 	}
-	// The change's time starts after the watchdog's start.
-	cp.Deadline = boottime() + g.o.Limit
-	return g.write(cp)
+	if begin != nil {
+		limited, cancel := context.WithTimeout(ctx, g.o.Limit) // ends before the deadline
+		defer cancel()
+		if err := begin(limited); err != nil {
+			if gone := g.remove(); gone != nil {
+				return gone
+			}
+			return err
+		}
+	}
+	// The change's time starts now. An operator may have reverted it already.
+	return g.locked(context.WithoutCancel(ctx), cp, func() error {
+		cp.Deadline = boottime() + g.o.Limit
+		return g.write(cp)
+	})
 }
 
 // checkpoint records the state that the change affects.

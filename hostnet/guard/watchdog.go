@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,8 +43,8 @@ func Watch(ctx context.Context, o Options) (reverted bool, err error) {
 		case now == nil || now.ID != cp.ID || now.Boot != bootID():
 			return reverted, nil
 		case now.left() <= 0:
-			err := g.giveUp(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming)
-			if err != nil {
+			err := g.revert(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming)
+			if err != nil && !errors.Is(err, errOvertaken) {
 				g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
 			}
 			reverted = err == nil
