@@ -206,13 +206,20 @@ func (e Eyes) obstacles(d Desired, host hostnet.Observed) map[string]string {
 			}
 			leased := slices.ContainsFunc(host.AddressesOf(nic), func(a hostnet.Address) bool { return leasedAddress(a) && a.Prefix.Addr().Is4() })
 			was := n.Status.Applied
-			before := was != nil && was.Bridge == n.Record.Network.Bridge && slices.Contains(was.Interfaces, nic)
+			before := was != nil && slices.Contains(was.Interfaces, nic) || d.madeBridge(host, l.Master)
 			if why := e.Persister.Obstacle(persist.NIC{Name: nic, Index: l.Index, Leased: leased, Later: i > 0, Before: before}); why != "" {
 				all[nic] = why
 			}
 		}
 	}
 	return all
+}
+
+// madeBridge reports whether the link is the bridge of a recorded network.
+func (d Desired) madeBridge(host hostnet.Observed, link string) bool {
+	l, _ := host.Link(link)
+	_, uid, ours := hostnet.ParseStamp(l.Alias)
+	return ours && slices.ContainsFunc(d.Networks, func(n Network) bool { return n.UID == uid })
 }
 
 // ownNetwork reads the guard's state.

@@ -98,3 +98,41 @@ func TestLaterNICsOfANetwork(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// before is a BootPersister that only names the NICs that were under a bridge before.
+type before struct{ BootPersister }
+
+func (before) Obstacle(nic persist.NIC) string {
+	if nic.Before {
+		return "before"
+	}
+	return ""
+}
+
+// A NIC that hostler put under a bridge before stays accepted, whatever the bridge is
+// called.
+func TestNICsThatWereUnderABridgeBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		applied *spec.Network
+		master  string
+		want    bool
+	}{
+		"never":                                {nil, "", false},
+		"under the same bridge":                {&spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}, "", true},
+		"under a bridge of another name":       {&spec.Network{Bridge: "br-old", Interfaces: []string{"eth0"}}, "br-old", true},
+		"the bridge had another NIC":           {&spec.Network{Bridge: "br-lan", Interfaces: []string{"eth1"}}, "", false},
+		"now under another network's bridge":   {nil, "br-dmz", true},
+		"now under a bridge of another origin": {nil, "br-theirs", false},
+	} {
+		n := network("lan", spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}})
+		n.Status.Applied = c.applied
+		dmz := network("dmz", spec.Network{Bridge: "br-dmz"})
+		host := hostnet.Observed{Links: []hostnet.Link{
+			{Name: "eth0", Master: c.master}, {Name: "br-old"}, {Name: "br-dmz", Alias: hostnet.Stamp("ns", dmz.UID)}, {Name: "br-theirs", Alias: hostnet.Stamp("ns", "u-theirs")},
+		}}
+		all := (Eyes{Persister: before{}}).obstacles(Desired{Networks: []Network{n, dmz}}, host)
+		if got := all["eth0"] != ""; got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -82,13 +82,13 @@ type NIC struct {
 	Index  int  // the kernel's number
 	Leased bool // an IPv4 address of the NIC is from DHCP
 	Later  bool // the bridge has the hardware address of another NIC
-	Before bool // hostler has put the NIC under its bridge before
+	Before bool // hostler has put the NIC under a bridge before, perhaps under another one
 }
 
 // Obstacle returns the reason why a NIC's lease cannot move to a bridge, or "". The
 // reason is a DHCP client that would lease again for the NIC, or that would not renew
-// the lease for the bridge. The latter is no reason for a NIC that was under its bridge
-// before, because machines depend on the bridge.
+// the lease for the bridge. The latter is no reason for a NIC that was under a bridge
+// of hostler before, because machines depend on the bridge.
 func (k *Keeper) Obstacle(n NIC) string {
 	nic, leased := n.Name, n.Leased
 	m, _ := ruler(k.Paths.Root, nic, n.Index)
