@@ -6,8 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/containersetup"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
+	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/units"
@@ -46,7 +49,8 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
 		Map: func(ctx context.Context, t spec.ContainerType) (idmap.Map, error) {
-			return guestMap(p, ignoresIDs(p, t), func() (string, error) { return recorded.get(ctx) })
+			m, err := guestMap(p, ignoresIDs(p, t), func() (string, error) { return recorded.get(ctx) })
+			return m, h.withoutMap(ctx, t, err)
 		},
 	}
 }
@@ -72,6 +76,24 @@ func guestMap(p paths.Paths, ignores bool, recorded func() (string, error)) (idm
 		return guestIDs, err
 	}
 	return idmap.Recorded(text)
+}
+
+// withoutMap returns the reason why there is no map of a type's containers. It is
+// fault.NotReady until the host is ready for the type, because the initialiser or its
+// packages give root the ids.
+func (h *host) withoutMap(ctx context.Context, t spec.ContainerType, reason error) error {
+	if reason == nil {
+		return nil
+	}
+	var status spec.TypeStatus
+	o, err := h.store.Get(ctx, state.ID{Kind: spec.KindContainerType, Name: string(t)})
+	if err == nil {
+		err = o.Decode(nil, &status)
+	}
+	if fault.Is(err, fault.NotFound) || err == nil && status.State != containersetup.StateReady {
+		return fault.New(fault.NotReady, "%w", reason)
+	}
+	return reason
 }
 
 // recordedFor is the time for which the ids on record count. To read them, LXD lists

@@ -11,7 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/agent/containersetup"
 	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 	"hostler/internal/paths"
 )
 
@@ -85,4 +89,39 @@ func TestRecordedIDsAreRemembered(t *testing.T) {
 	looks(2)
 	now = now.Add(recordedFor)
 	looks(3)
+}
+
+// Root's row of ids may come with the preparation of the host, so until that is done
+// its lack is no error that needs the operator.
+func TestMissingIDsOfATypeThatIsNotReady(t *testing.T) {
+	store, _, err := state.Open(t.Context(), state.Options{Dir: hosttest.MemoryDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	h := &host{store: store}
+	reason := errors.New("no row of root")
+	for _, c := range []struct {
+		state string
+		want  bool
+	}{{"", true}, {containersetup.StateInitialising, true}, {containersetup.StateError, true}, {containersetup.StateReady, false}} {
+		if c.state != "" {
+			w := state.Write{
+				ID: state.ID{Kind: spec.KindContainerType, Name: string(spec.LXC)}, Revision: state.AnyRevision, Life: state.Alive,
+				Spec: spec.Encode(struct{}{}), Status: spec.Encode(spec.TypeStatus{State: c.state}),
+			}
+			if c.state == containersetup.StateInitialising {
+				w.Revision = 0 // a new object
+			}
+			if _, err := store.Write(t.Context(), state.Atomic, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.withoutMap(t.Context(), spec.LXC, reason); fault.Is(err, fault.NotReady) != c.want || err.Error() != reason.Error() {
+			t.Errorf("%q: %v", c.state, err)
+		}
+	}
+	if err := h.withoutMap(t.Context(), spec.LXC, nil); err != nil {
+		t.Error(err)
+	}
 }

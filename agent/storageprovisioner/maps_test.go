@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/fault"
 	"hostler/storage/idmap"
 )
 
@@ -46,4 +47,28 @@ func TestMapsAreReadOnlyForTypesThatNeedThem(t *testing.T) {
 			t.Errorf("%s: %v", name, calls)
 		}
 	}
+}
+
+// Until the host is ready for a type, a filesystem waits for it and has no error. A
+// map that is missing then is an error.
+func TestFilesystemWaitsForTheTypeOfItsMachine(t *testing.T) {
+	r := newRig(t)
+	err := fault.New(fault.NotReady, "no row of root")
+	r.w.Sources.Map = func(context.Context, spec.ContainerType) (idmap.Map, error) { return aMap, err }
+	r.filesystem("data", spec.Filesystem{Provider: "tmpfs"})
+	r.put(state.ID{Kind: spec.KindMachine, Name: "web"}, spec.MachineRecord{Machine: spec.Machine{
+		Type: spec.LXC, Storage: []spec.Attachment{{Filesystem: "data", Path: "/srv"}},
+	}}, state.Alive)
+	attachment := func(state spec.StorageState, message string) {
+		t.Helper()
+		r.pass()
+		if s := r.status(spec.KindFilesystem, "data"); s.State == spec.StorageError || s.Attachments["web"].State != state || s.Attachments["web"].Message != message {
+			t.Errorf("%+v", s)
+		}
+	}
+	attachment(spec.StoragePending, "waiting for the host to be ready for lxc machines")
+	err = errors.New("no row of root")
+	attachment(spec.StorageError, "no row of root")
+	err = nil
+	attachment(spec.StorageAttached, "")
 }

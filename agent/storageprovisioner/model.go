@@ -130,11 +130,11 @@ type Policy struct {
 	Maps map[spec.ContainerType]GuestMap
 }
 
-// GuestMap is the map of a container type's guests. Missing is the reason why there
-// is none, or "".
+// GuestMap is the map of a container type's guests. If there is none, Waiting is the
+// event that brings it, or Missing is the reason.
 type GuestMap struct {
-	Map     idmap.Map
-	Missing string
+	Map              idmap.Map
+	Waiting, Missing string
 }
 
 // mountPath returns the path at which the host mounts a filesystem.

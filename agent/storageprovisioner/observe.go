@@ -27,7 +27,8 @@ type Sources struct {
 	Mounts, ViewDir string
 	// Map returns the translation of owners for unprivileged machines of a type. It
 	// may ask the type's daemon, so it is called only for types with such machines
-	// that declare a filesystem.
+	// that declare a filesystem. It fails with fault.NotReady if the host is not ready
+	// for the type yet.
 	Map func(ctx context.Context, t spec.ContainerType) (idmap.Map, error)
 }
 
@@ -262,7 +263,10 @@ func (s Sources) Policy(ctx context.Context, desired Desired, c Config) Policy {
 		}
 		m, err := s.Map(ctx, g.Type)
 		guests := GuestMap{Map: m}
-		if err != nil {
+		switch {
+		case fault.Is(err, fault.NotReady):
+			guests.Waiting = fmt.Sprintf("the host to be ready for %s machines", g.Type)
+		case err != nil:
 			guests.Missing = err.Error()
 		}
 		p.Maps[g.Type] = guests

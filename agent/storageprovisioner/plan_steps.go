@@ -194,7 +194,8 @@ func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used strin
 			}
 			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
 			if g := p.byName[m]; waiting == "" && !g.Privileged {
-				show.Held = p.policy.Maps[g.Type].Missing
+				guests := p.policy.Maps[g.Type]
+				show.Waiting, show.Held = guests.Waiting, guests.Missing
 			}
 			steps = append(steps, show)
 		case shown:
