@@ -3,6 +3,8 @@
 package persist
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,25 +64,54 @@ func TestIfupdownScript(t *testing.T) {
 }
 
 // If the bridge cannot be made or cannot take the NIC, the NIC keeps its
-// configuration.
+// configuration, and dhcpcd serves it.
 func TestIfupdownScriptWithoutABridge(t *testing.T) {
-	for name, prepare := range map[string]func(n, other *nettest.Namespace){
-		"another link has the name": func(n, other *nettest.Namespace) { n.Pair("br-lan", other, "gw1") },
+	for _, c := range []struct {
+		name    string
+		prepare func(n, other *nettest.Namespace)
+		pidFile string // of dhcpcd
+		ended   bool   // the script ends this dhcpcd
+		started string // the dhcpcd that the script starts
+	}{
+		{"another link has the name", func(n, other *nettest.Namespace) { n.Pair("br-lan", other, "gw1") }, "eth0.pid", false, ""},
+		{"the NIC has a macvlan", macvlan, "eth0.pid", true, "-b eth0\n"},
+		{"the NIC has a macvlan, IPv4", macvlan, "eth0-4.pid", true, "-b -4 eth0\n"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			n, peer := nettest.New(t), nettest.New(t)
 			n.Pair("eth0", peer, "gw0")
 			n.IP("addr add 192.0.2.10/24 brd 192.0.2.255 dev eth0")
 			n.IP("route add default via 192.0.2.1 dev eth0")
-			prepare(n, peer)
-			root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet static\n"})
+			c.prepare(n, peer)
+			root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n", "bin/dhcpcd": "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n"})
 			if _, _, err := writeBridge(root, bridge()); err != nil {
 				t.Fatal(err)
 			}
-			n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=static", filepath.Join(root, "etc/network/if-up.d/hostler-br-lan"))
+			stub, log := filepath.Join(root, "bin/dhcpcd"), filepath.Join(root, "started")
+			if err := errors.Join(os.Chmod(stub, 0o700), os.WriteFile(log, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			// The script knows only the host's own /run.
+			left := n.Run("/usr/bin/unshare", "--mount", "/bin/sh", "-ec", `
+				mount -t tmpfs tmpfs /run
+				mkdir /run/dhcpcd
+				sleep 60 >/dev/null &
+				echo $! >"/run/dhcpcd/$1"
+				IFACE=eth0 METHOD=dhcp LOG=$2 PATH=$3:$PATH $4
+				if kill -KILL $! 2>/dev/null && [ -s "/run/dhcpcd/$1" ]; then echo runs; fi
+			`, "sh", c.pidFile, log, filepath.Dir(stub), filepath.Join(root, "etc/network/if-up.d/hostler-br-lan"))
+			if ended := left == ""; ended != c.ended {
+				t.Errorf("dhcpcd ended: %v", ended)
+			}
+			if started, err := os.ReadFile(log); err != nil || string(started) != c.started {
+				t.Errorf("started dhcpcd %q, %v, want %q", started, err, c.started)
+			}
 			if got := n.IP("-4 -o addr show dev eth0") + n.IP("route show"); !strings.Contains(got, "inet 192.0.2.10/24") || !strings.Contains(got, "default via 192.0.2.1 dev eth0") {
 				t.Errorf("eth0 has %s", got)
 			}
 		})
 	}
 }
+
+// macvlan puts a macvlan on the NIC, which no bridge can take then.
+func macvlan(n, _ *nettest.Namespace) { n.IP("link add link eth0 name mac0 type macvlan mode bridge") }
