@@ -74,67 +74,6 @@ const (
 	MachineDying        MachineState = "dying"
 )
 
-// Condition is an aspect of an object's state.
-type Condition struct {
-	Type    string    `json:"type"`
-	Status  bool      `json:"status"`
-	Reason  string    `json:"reason,omitempty"`
-	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since"`
-}
-
-// ConditionUpToDate is true when the host matches the declaration.
-const ConditionUpToDate = "UpToDate"
-
-// ReasonNewMachineOnly is the reason of a machine that is not up to date
-// although its networks and storage match the declaration. Its user-data
-// differs, and only a new instance gets the new user-data.
-const ReasonNewMachineOnly = "NewMachineOnly"
-
-// AttachmentsMatch reports whether an instance's networks and storage match the
-// declaration.
-func AttachmentsMatch(cs []Condition) bool {
-	return !slices.ContainsFunc(cs, func(c Condition) bool {
-		return c.Type == ConditionUpToDate && !c.Status && c.Reason != ReasonNewMachineOnly
-	})
-}
-
-// Differs reports whether the conditions show a difference from the
-// declaration.
-func Differs(cs []Condition) bool {
-	return slices.ContainsFunc(cs, func(c Condition) bool { return c.Type == ConditionUpToDate && !c.Status })
-}
-
-// ConditionOf returns a type's condition, or the zero value if there is none.
-func ConditionOf(cs []Condition, kind string) Condition {
-	if i := slices.IndexFunc(cs, func(c Condition) bool { return c.Type == kind }); i >= 0 {
-		return cs[i]
-	}
-	return Condition{}
-}
-
-// WithoutCondition returns a copy of the conditions without those of a type.
-func WithoutCondition(cs []Condition, kind string) []Condition {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Condition) bool { return c.Type == kind })
-}
-
-// SetCondition puts c into cs in place of the condition of the same type. If
-// status, reason and message are equal, the old condition stays and keeps its
-// Since.
-func SetCondition(cs []Condition, c Condition) []Condition {
-	for i := range cs {
-		if cs[i].Type != c.Type {
-			continue
-		}
-		if cs[i].Status == c.Status && cs[i].Reason == c.Reason && cs[i].Message == c.Message {
-			return cs
-		}
-		cs[i] = c
-		return cs
-	}
-	return append(cs, c)
-}
-
 // NotAutostarted reports whether a machine without autostart waits for the user
 // to start it, because it was not started since the host booted.
 func (s MachineStatus) NotAutostarted() bool {
