@@ -267,6 +267,7 @@ func (l rigPersister) Persist(_ context.Context, b persist.Bridge) error {
 func (l rigPersister) Holds(b persist.Bridge) bool {
 	return slices.Contains(l.r.o.Own.Persistent, b.Name)
 }
+
 func (l rigPersister) Pause(_ context.Context, link string) error {
 	l.r.applied = append(l.r.applied, fmt.Sprintf("pause %s during %s", link, l.r.armed))
 	return nil
