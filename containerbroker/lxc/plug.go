@@ -30,11 +30,14 @@ func (d *Driver) plugDisk(ctx context.Context, e entry, pid int, name string, g 
 	}
 	defer func() { _ = unix.Close(tree) }()
 	readOnly := g.ReadOnly && g.Device == ""
+	// A copy of a shared mount is its peer: a mount that the guest makes below
+	// it would appear on the host and in other guests.
+	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 	if readOnly {
-		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-			return fmt.Errorf("cannot make disk %s read-only: %w", name, err)
-		}
+		attr.Attr_set = unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("cannot set the attributes of disk %s: %w", name, err)
 	}
 	uid, gid := d.guestRoot(privileged(e.conf))
 	return d.inGuest(ctx, pid, func(root int) error {
