@@ -68,7 +68,7 @@ func (d *Driver) clearRoots(token string) error {
 				return fault.New(fault.Conflict, "instance %q has the same token", e.name)
 			}
 		}
-		if err := removeVolume(root); err != nil {
+		if err := d.removeVolume(root); err != nil {
 			return err
 		}
 	}

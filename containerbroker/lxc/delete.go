@@ -35,6 +35,13 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if err != nil {
 		return err
 	}
+	err = d.refuseMounts(e.dir)
+	if err == nil && e.inPool {
+		err = d.refuseMounts(e.root)
+	}
+	if err != nil {
+		return err
+	}
 	if err := d.kill(ctx, name); err != nil {
 		return fmt.Errorf("cannot stop it: %w", err)
 	}
@@ -78,6 +85,9 @@ func (d *Driver) dismantle(gone string) error {
 	if err != nil {
 		return err
 	}
+	if err := d.refuseMounts(gone); err != nil {
+		return err
+	}
 	root := rootPath(parseConfig(string(text)))
 	if !d.inPool(root) {
 		root = ""
@@ -89,7 +99,7 @@ func (d *Driver) dismantle(gone string) error {
 		if err := d.freeLoops(r); err != nil {
 			return err
 		}
-		if err := removeVolume(r); err != nil {
+		if err := d.removeVolume(r); err != nil {
 			return err
 		}
 	}

@@ -78,5 +78,5 @@ func (d *Driver) deleteImage(id string) error {
 		return fault.New(fault.Conflict, "it is used by %s", strings.Join(users, ", "))
 	}
 	return errors.Join(
-		removeVolume(d.imagePath(id)+suffixPrivileged), removeVolume(d.imagePath(id)), atomicfile.Remove(d.imageNotePath(id)))
+		d.removeVolume(d.imagePath(id)+suffixPrivileged), d.removeVolume(d.imagePath(id)), atomicfile.Remove(d.imageNotePath(id)))
 }

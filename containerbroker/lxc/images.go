@@ -86,14 +86,14 @@ func (d *Driver) addImage(ctx context.Context, a images.Artifact) error {
 		return err
 	}
 	tmp := d.pool(dirImages, "."+a.Digest+".tmp")
-	if err := removeVolume(tmp); err != nil {
+	if err := d.removeVolume(tmp); err != nil {
 		return err
 	}
 	if err := d.makeVolume(tmp); err != nil {
 		return err
 	}
 	if err := d.unpack(ctx, a, tmp); err != nil {
-		return errors.Join(err, removeVolume(tmp))
+		return errors.Join(err, d.removeVolume(tmp))
 	}
 	return d.finishImage(tmp, d.imagePath(a.Digest))
 }
@@ -134,7 +134,7 @@ func (d *Driver) imageFor(ctx context.Context, m containerbroker.Machine) (strin
 			return kind, nil
 		}
 		tmp := d.pool(dirImages, "."+m.ImageID+suffixPrivileged+".tmp")
-		if err := removeVolume(tmp); err != nil {
+		if err := d.removeVolume(tmp); err != nil {
 			return "", err
 		}
 		err = d.cloneVolume(ctx, plain, tmp)
@@ -142,7 +142,7 @@ func (d *Driver) imageFor(ctx context.Context, m containerbroker.Machine) (strin
 			err = d.shift(ctx, tmp, true)
 		}
 		if err != nil {
-			return "", errors.Join(err, removeVolume(tmp))
+			return "", errors.Join(err, d.removeVolume(tmp))
 		}
 		return kind, d.finishImage(tmp, kind)
 	})

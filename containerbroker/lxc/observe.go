@@ -42,10 +42,15 @@ func (g givenDisk) target() string {
 	return g.Path
 }
 
-// mountPoints returns the mount points of a process's mounts. The fifth column of
-// mountinfo is the mount point, in which blanks are escaped.
+// mountPoints returns the mount points of a process's mounts.
 func (d *Driver) mountPoints(_ context.Context, _ string, pid int) (map[string]bool, error) {
-	text, err := os.ReadFile(d.process(pid, "mountinfo"))
+	return readMountPoints(d.process(pid, "mountinfo"))
+}
+
+// readMountPoints reads a table of mounts. The fifth column of mountinfo is the
+// mount point, in which blanks are escaped.
+func readMountPoints(path string) (map[string]bool, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

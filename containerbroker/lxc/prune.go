@@ -39,7 +39,11 @@ func (d *Driver) prune() {
 		if _, err := os.Lstat(filepath.Join(path, fileConfig)); err == nil {
 			continue // its root filesystem is not removed yet
 		}
-		if err := os.RemoveAll(path); err != nil {
+		err := d.refuseMounts(path)
+		if err == nil {
+			err = os.RemoveAll(path)
+		}
+		if err != nil {
 			d.log.Warn("The logs of a removed instance cannot be deleted.", "folder", path, "error", err)
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
@@ -58,13 +60,16 @@ func (d *Driver) limitVolume(path string, size int64) error {
 }
 
 // removeVolume removes a root filesystem with the subvolumes that the guest made
-// in it. A missing one is success.
-func removeVolume(path string) error {
+// in it. A missing one is success. It refuses as refuseMounts does.
+func (d *Driver) removeVolume(path string) error {
 	var s unix.Stat_t
 	if err := unix.Lstat(path, &s); errors.Is(err, unix.ENOENT) {
 		return nil
 	} else if err != nil {
 		return &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if err := d.refuseMounts(path); err != nil {
+		return err
 	}
 	if s.Ino != btrfsRootInode {
 		return os.RemoveAll(path)
@@ -75,6 +80,28 @@ func removeVolume(path string) error {
 		err = deleteInner(path)
 	}
 	return unless(err, os.ErrNotExist)
+}
+
+// refuseMounts fails if a filesystem is mounted on a path or below it, because the
+// removal of the path would also remove the files of that filesystem. A bind mount
+// may be of the same device, so only the table of mounts tells. It is read for
+// this thread: the first thread of the process may be in a guest (see inGuest).
+func (d *Driver) refuseMounts(path string) error {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path)) // as the table has it
+	if err != nil {
+		return unless(err, os.ErrNotExist)
+	}
+	path = filepath.Join(parent, filepath.Base(path))
+	points, err := readMountPoints(filepath.Join(d.opts.Proc, "thread-self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	for point := range points {
+		if point == path || strings.HasPrefix(point, path+"/") {
+			return fault.New(fault.NeedsOperator, "a filesystem is mounted on %s, whose files would be removed: run umount %s", point, point)
+		}
+	}
+	return nil
 }
 
 // deleteInner deletes a subvolume after those that the guest made inside.
