@@ -4,9 +4,11 @@ package lxc_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 )
 
 // A mount that a guest makes below a disk's folder stays in the guest, also if the
@@ -26,5 +28,40 @@ func TestMountsBelowADiskStayInTheGuest(t *testing.T) {
 	w.says(t, m.Name, "mount -t tmpfs none /srv/www/inner && grep -c ' /srv/www/inner ' /proc/mounts", "1")
 	if found := host(t, "findmnt", "-rno", "TARGET", "-R", share); found != share {
 		t.Errorf("the host has %s", found)
+	}
+}
+
+// Device rules that an administrator added stay, also if they are those of a disk.
+// Those of hostler's disks come and go with the disks.
+func TestDeviceRulesOfOthersStay(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "rules")
+	must(t, w.d.Create(t.Context(), m, nil))
+	config := w.path + "/rules/config"
+	known, own := brokertest.Device(t), brokertest.Device(t)
+	key, text := "lxc.cgroup", read(t, config)
+	if strings.Contains(text, "lxc.cgroup2.devices") {
+		key = "lxc.cgroup2"
+	}
+	rule := func(device string) string {
+		return key + ".devices.allow = b " + host(t, "lsblk", "-dnro", "MAJ:MIN", device) + " rwm\n"
+	}
+	text += key + ".devices.allow = b 8:16 rwm\n" + rule(known)
+	must(t, os.WriteFile(config, []byte(text), 0o600))
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	if now := read(t, config); now != text {
+		t.Errorf("a start made its config\n%s", now)
+	}
+	m.Disks = []containerbroker.Disk{{Name: "vol-known", Source: known, Device: "/dev/known"}, {Name: "vol-own", Source: own, Device: "/dev/own"}}
+	w.apply(t, m)
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, 0))
+	w.says(t, m.Name, "head -c 1 /dev/known | wc -c; head -c 1 /dev/own | wc -c", "1\n1")
+	if now := read(t, config); !strings.HasPrefix(now, text) || strings.Count(now, rule(known)) != 1 || strings.Count(now, rule(own)) != 1 {
+		t.Errorf("with disks its config is\n%s", now)
+	}
+	m.Disks = nil
+	w.apply(t, m)
+	if now := read(t, config); now != text {
+		t.Errorf("without disks its config is\n%s", now)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,16 +28,12 @@ func deviceRule(source string, readOnly bool) (string, error) {
 	return fmt.Sprintf("b %d:%d %s", unix.Major(device), unix.Minor(device), rights), nil
 }
 
-// isDiskRule reports whether a permission is one that deviceRule made, in a
-// config that hostler renders. Such a config has no other for one block device.
-func isDiskRule(rule string) bool {
-	var major, minor int
-	var rights string
-	n, _ := fmt.Sscanf(rule, "b %d:%d %s", &major, &minor, &rights)
-	return n == 3 && (rights == "rwm" || rights == "rm")
-}
+// ruleMark is the line before each rule that hostler adds. The config itself tells
+// hostler's rules from an administrator's, so both always change together.
+const ruleMark = "# added by hostler, which also removes it"
 
-// syncRules makes the config permit the block devices of the note.
+// syncRules makes the config permit the block devices of the note. It removes no
+// rule that hostler did not add.
 func (d *Driver) syncRules(c *config, n *note) error {
 	key := d.cgroupKey("devices.allow")
 	var want []string
@@ -50,10 +47,20 @@ func (d *Driver) syncRules(c *config, n *note) error {
 		}
 		want = append(want, rule)
 	}
-	c.removeIf(func(k, v string) bool { return k == key && isDiskRule(v) && !slices.Contains(want, v) })
+	for at := slices.Index(c.lines, ruleMark); at >= 0; at = slices.Index(c.lines, ruleMark) {
+		end := at + 1
+		if end < len(c.lines) {
+			if k, v, _ := setting(c.lines[end]); strings.HasSuffix(k, ".devices.allow") && strings.HasPrefix(v, "b ") {
+				end++
+			}
+		}
+		c.lines = slices.Delete(c.lines, at, end)
+	}
 	slices.Sort(want)
 	for _, rule := range want {
-		c.add(key, rule)
+		if !slices.Contains(c.all(key), rule) {
+			c.lines = append(c.lines, ruleMark, key+" = "+rule)
+		}
 	}
 	return nil
 }
