@@ -12,7 +12,7 @@ import (
 
 // MoveLeftovers implements containerbroker.Cleaner. It finishes what a crash
 // interrupted: it removes the files of creations that no process continues and
-// of instances whose deletion had begun. Root filesystems that no config names,
+// of instances and images whose deletion had begun. Root filesystems that no config names,
 // of any owner, are moved to the folder leftovers of the pool.
 func (d *Driver) MoveLeftovers(ctx context.Context) (places []string, more bool, err error) {
 	if places, more, err = d.moveLeftovers(ctx); err != nil {
@@ -29,6 +29,9 @@ func (d *Driver) moveLeftovers(ctx context.Context) (places []string, more bool,
 		return nil, false, err
 	}
 	if more, err = d.dropAttempts(ctx); err != nil {
+		return nil, more, err
+	}
+	if err := d.dropImages(); err != nil {
 		return nil, more, err
 	}
 	removed, err := os.ReadDir(d.own("removed"))

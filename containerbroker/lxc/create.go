@@ -136,6 +136,9 @@ func (d *Driver) make(ctx context.Context, m containerbroker.Machine, want conta
 	if err := d.furnish(root, m.Privileged, seedOf(m, n), m.Name); err != nil {
 		return fmt.Errorf("cannot write into its root filesystem: %w", err)
 	}
+	if err := syncAll(root); err != nil { // before the rename that makes the instance real
+		return err
+	}
 	if err := failpoint.Hit(failpoint.LXCSeeded); err != nil {
 		return err
 	}

@@ -111,3 +111,12 @@ func relay(from, to *net.UnixConn, pass func([]byte) bool) {
 func ServeLosingStep(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveStep(ctx, in, out, (*Driver).LoseNextCreate)
 }
+
+// BeforeRename calls f when a creation has made all files of an instance.
+func (d *Driver) BeforeRename(f func()) {
+	whole := d.rename
+	d.rename = func(from, to string) error {
+		f()
+		return whole(from, to)
+	}
+}

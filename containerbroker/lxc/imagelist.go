@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -77,6 +78,33 @@ func (d *Driver) deleteImage(id string) error {
 	if users := all[at].UsedBy; len(users) > 0 {
 		return fault.New(fault.Conflict, "it is used by %s", strings.Join(users, ", "))
 	}
-	return errors.Join(
-		d.removeVolume(d.imagePath(id)+suffixPrivileged), d.removeVolume(d.imagePath(id)), atomicfile.Remove(d.imageNotePath(id)))
+	return errors.Join(d.dropImage(id+suffixPrivileged), d.dropImage(id), atomicfile.Remove(d.imageNotePath(id)))
+}
+
+// suffixDropped marks an image of which some files may be removed already.
+const suffixDropped = ".dropped"
+
+// dropImage removes an unpacked image under another name, so that no process takes
+// the half of it for the whole. A missing one is success.
+func (d *Driver) dropImage(name string) error {
+	dropped := d.pool(dirImages, "."+name+suffixDropped)
+	if err := d.removeVolume(dropped); err != nil {
+		return err
+	}
+	if err := d.refuseMounts(d.imagePath(name)); err != nil {
+		return err
+	}
+	if err := renameNew(d.imagePath(name), dropped); err != nil {
+		return unless(err, os.ErrNotExist)
+	}
+	return d.removeVolume(dropped)
+}
+
+// dropImages removes what interrupted deletions left of images.
+func (d *Driver) dropImages() error {
+	found, err := filepath.Glob(d.pool(dirImages, ".*"+suffixDropped))
+	for _, path := range found {
+		err = errors.Join(err, d.removeVolume(path))
+	}
+	return err
 }

@@ -65,3 +65,62 @@ func TestDeletionSparesMounts(t *testing.T) {
 	}
 	unmount()
 }
+
+// After a power cut a machine in a pool of folders either is not there or has all
+// its files. A copy of the filesystem's device is what a power cut leaves.
+func TestPowerCutAfterACreation(t *testing.T) {
+	r := newRig(t, false)
+	pool, device, cut := r.path+"/.hostler/pool", r.folder.Dir+"/device", ""
+	must(t, os.MkdirAll(pool, 0o711))
+	must(t, os.Chmod(filepath.Dir(pool), 0o711))
+	host(t, "truncate", "-s", "256M", device)
+	host(t, "mkfs.ext4", "-q", device)
+	host(t, "mount", "-o", "loop", device, pool)
+	t.Cleanup(func() { host(t, "umount", pool) })
+	w := &world{rig: r, d: r.broker("hostler")}
+	var err error
+	w.id, err = w.d.EnsureImage(t.Context(), image, nil)
+	must(t, err)
+	w.d.BeforeRename(func() {
+		cut = t.TempDir()
+		host(t, "cp", "--sparse=always", device, cut+"/device")
+	})
+	m := w.machine(t, "cut")
+	must(t, w.d.Create(t.Context(), m, nil))
+	after := cut + "/after"
+	must(t, os.Mkdir(after, 0o700))
+	host(t, "mount", "-o", "loop", cut+"/device", after)
+	t.Cleanup(func() { host(t, "umount", after) })
+	root := "/guests/" + m.Stamp.Token
+	host(t, "diff", "-rq", "--no-dereference", pool+root, after+root)
+}
+
+// An image whose deletion stops half-way is no image any more, and its files go
+// with the leftovers.
+func TestInterruptedDeletionOfAnImage(t *testing.T) {
+	r := newRig(t, false)
+	d := r.broker("hostler")
+	id, err := d.EnsureImage(t.Context(), image, nil)
+	must(t, err)
+	images := r.path + "/.hostler/pool/images/"
+	host(t, "chattr", "+i", images+id+"/usr/sbin")
+	free := func() { host(t, "sh", "-c", "chattr -f -i "+images+"*/usr/sbin "+images+".*/usr/sbin || true") }
+	t.Cleanup(free)
+	if err := d.DeleteImage(t.Context(), id); err == nil {
+		t.Fatal("it was deleted")
+	}
+	if all, err := d.ListImages(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	_, err = d.EnsureImage(t.Context(), image, nil)
+	must(t, err)
+	if _, err := os.Lstat(images + id + "/bin"); err != nil {
+		t.Errorf("unpacked again: %v", err)
+	}
+	free()
+	_, _, err = d.MoveLeftovers(t.Context())
+	must(t, err)
+	if left, _ := filepath.Glob(images + ".*"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
