@@ -28,27 +28,24 @@ func (d *Driver) moveLeftovers(ctx context.Context) (places []string, more bool,
 	if err := d.prepare(); err != nil {
 		return nil, false, err
 	}
-	if more, err = d.dropAttempts(ctx); err != nil {
-		return nil, more, err
-	}
-	if err := d.dropImages(); err != nil {
-		return nil, more, err
-	}
-	removed, err := os.ReadDir(d.own("removed"))
-	if err != nil {
-		return nil, more, err
-	}
-	for _, e := range removed {
-		if err := d.dismantle(d.own("removed", e.Name())); err != nil {
-			return nil, more, err
-		}
-	}
+	// What cannot be removed must not keep the rest.
+	more, err = d.dropAttempts(ctx)
+	err = errors.Join(err, d.dropImages(), d.dropRemoved())
 	d.prune()
 	if more {
-		return nil, true, nil // a running creation may own a root filesystem
+		return nil, true, err // a running creation may own a root filesystem
 	}
-	places, err = d.moveRoots()
-	return places, false, err
+	places, moved := d.moveRoots()
+	return places, false, errors.Join(err, moved)
+}
+
+// dropRemoved finishes the deletions of instances.
+func (d *Driver) dropRemoved() error {
+	removed, err := os.ReadDir(d.own("removed"))
+	for _, e := range removed {
+		err = errors.Join(err, d.dismantle(d.own("removed", e.Name())))
+	}
+	return err
 }
 
 // dropAttempts removes the files of interrupted creations. more is true if a
@@ -58,6 +55,7 @@ func (d *Driver) dropAttempts(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	var errs []error
 	for _, a := range attempts {
 		if err := ctx.Err(); err != nil {
 			return more, err
@@ -65,7 +63,8 @@ func (d *Driver) dropAttempts(ctx context.Context) (more bool, err error) {
 		making := d.own("making", a.Name())
 		folder, free, err := tryFolder(making)
 		if err != nil {
-			return more, err
+			errs = append(errs, err)
+			continue
 		}
 		if folder == nil || !free {
 			more = more || !free
@@ -75,11 +74,9 @@ func (d *Driver) dropAttempts(ctx context.Context) (more bool, err error) {
 		if err == nil {
 			err = os.RemoveAll(making)
 		}
-		if err := errors.Join(err, folder.Close()); err != nil {
-			return more, err
-		}
+		errs = append(errs, err, folder.Close())
 	}
-	return more, nil
+	return more, errors.Join(errs...)
 }
 
 // moveRoots moves the root filesystems that no instance uses. Creations and

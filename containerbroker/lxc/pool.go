@@ -12,6 +12,7 @@ const (
 	btrfsSnapshotCreate = 0x50009417 // _IOW(0x94, 23, struct btrfs_ioctl_vol_args_v2)
 	btrfsSubvolCreate   = 0x5000940e // _IOW(0x94, 14, struct btrfs_ioctl_vol_args)
 	btrfsSubvolDelete   = 0x5000940f // _IOW(0x94, 15, struct btrfs_ioctl_vol_args)
+	btrfsSubvolSetFlags = 0x4008941a // _IOW(0x94, 26, __u64)
 	btrfsQgroupLimit    = 0x8030942b // _IOR(0x94, 43, struct btrfs_ioctl_qgroup_limit_args)
 
 	// btrfsRootInode is the inode of the root of every subvolume.
@@ -38,15 +39,28 @@ type snapshotArgs struct {
 type quotaArgs struct{ qgroup, flags, referenced, exclusive, reserved, reservedExclusive uint64 }
 
 func ioctl(dir string, request uintptr, arg unsafe.Pointer) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	f, err := openFolder(unix.AT_FDCWD, dir)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: dir, Err: err}
+		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
-		return &os.PathError{Op: "ioctl", Path: dir, Err: errno}
+	defer func() { _ = f.Close() }()
+	return ioctlOn(f, request, arg)
+}
+
+func ioctlOn(f *os.File, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(arg)); errno != 0 {
+		return &os.PathError{Op: "ioctl", Path: f.Name(), Err: errno}
 	}
 	return nil
+}
+
+// openFolder opens a folder by its name in another. It follows no link.
+func openFolder(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // onBtrfs reports whether the pool can make snapshots and keep limits.

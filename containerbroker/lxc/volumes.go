@@ -75,9 +75,14 @@ func (d *Driver) removeVolume(path string) error {
 		return os.RemoveAll(path)
 	}
 	// Two calls may remove the same volume at once, so what is missing is removed.
-	err := deleteSubvolume(path)
+	parent, err := openFolder(unix.AT_FDCWD, filepath.Dir(path))
+	if err != nil {
+		return unless(err, os.ErrNotExist)
+	}
+	defer func() { _ = parent.Close() }()
+	err = deleteSubvolume(parent, filepath.Base(path))
 	if errors.Is(err, unix.ENOTEMPTY) {
-		err = deleteInner(path)
+		err = deleteWithInner(parent, filepath.Base(path))
 	}
 	return unless(err, os.ErrNotExist)
 }
@@ -104,18 +109,51 @@ func (d *Driver) refuseMounts(path string) error {
 	return nil
 }
 
-// deleteInner deletes a subvolume after those that the guest made inside.
-func deleteInner(path string) error {
-	inner, err := innerSubvolumes(path)
+// deleteWithInner deletes a subvolume after those that the guest made inside.
+func deleteWithInner(parent *os.File, name string) error {
+	f, err := openFolder(int(parent.Fd()), name)
 	if err != nil {
 		return err
 	}
-	for _, sub := range inner {
-		if err := unless(deleteSubvolume(sub), os.ErrNotExist); err != nil {
-			return fmt.Errorf("cannot remove a subvolume that the guest made: %w", err)
+	defer func() { _ = f.Close() }()
+	// The guest may have made it read-only, and the kernel deletes nothing in it then.
+	var writable uint64
+	if err := ioctlOn(f, btrfsSubvolSetFlags, unsafe.Pointer(&writable)); err != nil {
+		return err
+	}
+	if err := deleteInner(f); err != nil {
+		return fmt.Errorf("cannot remove a subvolume that the guest made: %w", err)
+	}
+	return deleteSubvolume(parent, name)
+}
+
+// deleteInner deletes the subvolumes below a folder. It opens each folder in the
+// one above, because a guest can make paths that are too long for the kernel.
+func deleteInner(f *os.File) error {
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		var s unix.Stat_t
+		if err := unix.Fstatat(int(f.Fd()), e.Name(), &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if s.Ino == btrfsRootInode {
+			err = deleteWithInner(f, e.Name())
+		} else if sub, open := openFolder(int(f.Fd()), e.Name()); open != nil {
+			err = open
+		} else {
+			err = errors.Join(deleteInner(sub), sub.Close())
+		}
+		if err = unless(err, os.ErrNotExist); err != nil {
+			return err
 		}
 	}
-	return deleteSubvolume(path)
+	return nil
 }
 
 // unless returns nil for an error of this kind.
@@ -126,32 +164,8 @@ func unless(err, kind error) error {
 	return err
 }
 
-func deleteSubvolume(path string) error {
+func deleteSubvolume(parent *os.File, name string) error {
 	var a volumeArgs
-	copy(a.name[:], filepath.Base(path))
-	return ioctl(filepath.Dir(path), btrfsSubvolDelete, unsafe.Pointer(&a))
-}
-
-// innerSubvolumes lists the subvolumes below a folder, the deepest first.
-func innerSubvolumes(path string) (found []string, err error) {
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		sub := filepath.Join(path, e.Name())
-		deeper, err := innerSubvolumes(sub)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, deeper...)
-		var s unix.Stat_t
-		if unix.Lstat(sub, &s) == nil && s.Ino == btrfsRootInode {
-			found = append(found, sub)
-		}
-	}
-	return found, nil
+	copy(a.name[:], name)
+	return ioctlOn(parent, btrfsSubvolDelete, unsafe.Pointer(&a))
 }

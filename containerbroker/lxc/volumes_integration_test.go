@@ -3,10 +3,14 @@
 package lxc_test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -123,4 +127,76 @@ func TestInterruptedDeletionOfAnImage(t *testing.T) {
 	if left, _ := filepath.Glob(images + ".*"); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
+}
+
+// A guest can make its files read-only, in subvolumes and below a path that is too
+// long for the kernel. Its deletion removes them all the same.
+// Attack: guests
+func TestDeletionOfStubbornSubvolumes(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "stubborn")
+	must(t, w.d.Create(t.Context(), m, nil))
+	root := filepath.Join(w.path, ".hostler/pool/guests", m.Stamp.Token)
+	for _, sub := range []string{"/inner", "/inner/deeper", "/far"} {
+		host(t, "btrfs", "-q", "subvolume", "create", root+sub)
+	}
+	far, err := os.OpenRoot(root)
+	must(t, err)
+	for range 25 {
+		long := strings.Repeat("x", 200)
+		must(t, far.Mkdir(long, 0o700))
+		next, err := far.OpenRoot(long)
+		must(t, errors.Join(err, far.Close()))
+		far = next
+	}
+	at, err := far.Open(".")
+	must(t, err)
+	must(t, unix.Renameat(unix.AT_FDCWD, root+"/far", int(at.Fd()), "far"))
+	must(t, errors.Join(at.Close(), far.Close()))
+	for _, sub := range []string{"/inner/deeper", "/inner", ""} {
+		host(t, "btrfs", "property", "set", root+sub, "ro", "true")
+	}
+	must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// Leftovers that cannot be removed do not keep the others.
+func TestLeftoversBesideStuckOnes(t *testing.T) {
+	r := newRig(t, false)
+	d := r.broker("hostler")
+	_, err := d.EnsureImage(t.Context(), image, nil) // makes the folders
+	must(t, err)
+	own := r.path + "/.hostler/"
+	stuck := []string{own + "making/a", own + "removed/a-1-x/rootfs", own + "pool/images/.a.dropped"}
+	for _, dir := range append(stuck, own+"making/b", own+"removed/b-1-x/rootfs", own+"pool/images/.b.dropped", own+"pool/guests/lost") {
+		must(t, os.MkdirAll(dir+"/sub", 0o700))
+		if strings.Contains(dir, "removed") {
+			must(t, os.WriteFile(dir+"/../config", nil, 0o600))
+		}
+	}
+	host(t, append([]string{"chattr", "+i"}, stuck...)...)
+	free := func() { host(t, append([]string{"chattr", "-f", "-i"}, stuck...)...) }
+	t.Cleanup(func() { _ = exec.Command("chattr", append([]string{"-f", "-i"}, stuck...)...).Run() })
+	places, more, err := d.MoveLeftovers(t.Context())
+	for _, path := range stuck {
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%v says nothing of %s", err, path)
+		}
+	}
+	if more || len(places) != 1 || !strings.Contains(places[0], "/lost-") {
+		t.Errorf("%q, %v", places, more)
+	}
+	if left, _ := filepath.Glob(own + "[mrp]*/*/.b.*"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	for _, dir := range []string{own + "making/b", own + "removed/b-1-x/config"} {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+	free()
+	_, _, err = d.MoveLeftovers(t.Context())
+	must(t, err)
 }
