@@ -59,14 +59,12 @@ func (d *Driver) clearRoots(token string) error {
 		if _, err := os.Lstat(root); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		entries, err := d.entries()
+		used, err := d.roots()
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			if e.root == root {
-				return fault.New(fault.Conflict, "instance %q has the same token", e.name)
-			}
+		if name, is := used[root]; is {
+			return fault.New(fault.Conflict, "instance %q has the same token", name)
 		}
 		if err := d.removeVolume(root); err != nil {
 			return err

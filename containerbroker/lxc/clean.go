@@ -128,12 +128,12 @@ func (d *Driver) usedRoots() (map[string]bool, error) {
 	for _, a := range making {
 		used[d.rootOf(a.Name(), false)], used[d.rootOf(a.Name(), true)] = true, true
 	}
-	entries, err := d.entries()
+	roots, err := d.roots()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		used[e.root] = true
+	for root := range roots {
+		used[root] = true
 	}
 	removed, err := os.ReadDir(d.own("removed"))
 	if err != nil {

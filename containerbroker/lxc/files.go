@@ -11,8 +11,19 @@ import (
 )
 
 // readFile reads a regular file of at most limit bytes. It never waits for a
-// fifo and follows no link.
+// fifo and follows no link. It returns errUnreadable if the file itself is the
+// reason, i.e. if other files can be read.
 func readFile(path string, limit int64) ([]byte, error) {
+	text, err := readRegular(path, limit)
+	for _, reason := range []error{unix.ELOOP, unix.ENXIO, unix.EACCES, unix.EIO} {
+		if errors.Is(err, reason) {
+			return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+	}
+	return text, err
+}
+
+func readRegular(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

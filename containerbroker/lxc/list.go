@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -87,4 +88,23 @@ func (d *Driver) entries() ([]entry, error) {
 	}
 	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return all, nil
+}
+
+// roots returns the root filesystems of all instances, of any owner, with the
+// instances' names. It fails if it cannot know them all, because the caller
+// removes the others.
+func (d *Driver) roots() (map[string]string, error) {
+	entries, err := d.entries()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]string{}
+	for _, e := range entries {
+		if e.rootUnknown {
+			return nil, fault.New(fault.NeedsOperator, "instance %q may use any root filesystem: make %s readable or remove it: %w",
+				e.name, filepath.Join(e.dir, fileConfig), e.damaged)
+		}
+		used[e.root] = e.name
+	}
+	return used, nil
 }

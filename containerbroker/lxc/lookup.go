@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
@@ -15,27 +17,35 @@ type entry struct {
 	name string
 	dir  string
 	conf config
-	// note is nil for an instance without a stamp. If damaged is set, the note
-	// is there but unreadable.
+	// note is nil for an instance without a stamp. If damaged is set, the config or
+	// the note is there but unreadable.
 	note    *note
 	damaged error
-	// root is the root filesystem. rootGone is true if it is missing, inPool if
-	// hostler made it.
-	root     string
-	rootGone bool
-	inPool   bool
+	// root is the root filesystem, unless rootUnknown is true because the config is
+	// unreadable. rootGone is true if it is missing, inPool if hostler made it.
+	root        string
+	rootUnknown bool
+	rootGone    bool
+	inPool      bool
 }
 
 // readEntry reads an instance's files. It returns fault.NotFound if the folder
 // holds no instance.
 func (d *Driver) readEntry(name string) (entry, error) {
 	e := entry{name: name, dir: d.instance(name)}
-	text, err := readFile(filepath.Join(e.dir, fileConfig), maxConfig)
+	path := filepath.Join(e.dir, fileConfig)
+	text, err := readFile(path, maxConfig)
+	if errors.Is(err, unix.ELOOP) { // LXC follows the link, so the root behind it is in use
+		e.damaged = err
+		if to, link := filepath.EvalSymlinks(path); link == nil {
+			text, err = readFile(to, maxConfig)
+		}
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return e, fault.New(fault.NotFound, "there is no instance %q", name)
 	case errors.Is(err, errUnreadable):
-		e.damaged = err
+		e.damaged, e.rootUnknown = err, true
 	case err != nil:
 		return e, err
 	}

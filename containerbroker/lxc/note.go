@@ -73,8 +73,9 @@ const (
 	maxNote = 256 << 10
 )
 
-// errUnreadable marks a note whose content is no note of this version.
-var errUnreadable = errors.New("hostler.json is unreadable")
+// errUnreadable marks a file that cannot be read, and a note whose content is no
+// note of this version.
+var errUnreadable = errors.New("its config or hostler.json is unreadable")
 
 // readNote reads the note of an instance; nil means that there is none. Its
 // errors wrap errUnreadable unless the file itself cannot be read.
