@@ -52,13 +52,19 @@ func (d *Driver) limits(p containerbroker.Properties) []limit {
 	}
 }
 
-// readLimits reads the limits of a config. odd names a limit that no machine
-// can declare.
+// readLimits reads the limits of a config.
 func (d *Driver) readLimits(c config) (cpus int, memory int64, odd string) {
-	text := c.get(d.cgroupKey("cpu.cfs_quota_us"))
-	length := c.get(d.cgroupKey("cpu.cfs_period_us"))
+	return d.parseLimits(func(file string) string { return c.get(d.cgroupKey(file)) })
+}
+
+// parseLimits reads limits by the values of a cgroup's files. odd names a limit that
+// no machine can declare.
+func (d *Driver) parseLimits(get func(file string) string) (cpus int, memory int64, odd string) {
+	var text, length string
 	if d.unified() {
-		text, length, _ = strings.Cut(c.get("lxc.cgroup2.cpu.max"), " ")
+		text, length, _ = strings.Cut(get("cpu.max"), " ")
+	} else {
+		text, length = get("cpu.cfs_quota_us"), get("cpu.cfs_period_us")
 	}
 	if text != "" && text != "max" && text != "-1" {
 		quota, err := strconv.ParseInt(text, 10, 64)
@@ -75,12 +81,55 @@ func (d *Driver) readLimits(c config) (cpus int, memory int64, odd string) {
 	if d.unified() {
 		file = "memory.max"
 	}
-	if text := c.get(d.cgroupKey(file)); text != "" && text != "max" && text != "-1" {
+	if text := get(file); text != "" && text != "max" && text != "-1" {
 		if memory = bytesOf(text); memory <= 0 {
 			return cpus, -1, "its limit of memory is not a size in bytes: set it to one first"
 		}
 	}
 	return cpus, memory, ""
+}
+
+// observeLimits reads the limits of a running instance's cgroup into now. After a
+// reboot from inside they are those that its monitor read at its start.
+func (d *Driver) observeLimits(ctx context.Context, e entry, now *containerbroker.Properties) {
+	var failed error
+	cpus, memory, _ := d.parseLimits(func(file string) string {
+		controller, _, _ := strings.Cut(file, ".")
+		text, err := d.readLimit(ctx, e, controller, file)
+		failed = errors.Join(failed, err)
+		return strings.TrimSpace(text)
+	})
+	if failed != nil {
+		return // it has just ended, or the host has no such limit
+	}
+	if memory > maxMemory {
+		memory = 0
+	}
+	now.CPUs = cpus
+	if memory != now.Memory&^int64(os.Getpagesize()-1) { // the kernel rounds down
+		now.Memory = memory
+	}
+}
+
+// maxMemory is less than the value of memory.limit_in_bytes without a limit, which
+// depends on the size of a page.
+const maxMemory = 1 << 62
+
+func (d *Driver) readLimit(ctx context.Context, e entry, controller, file string) (string, error) {
+	var dir string
+	var err error
+	switch group := e.conf.get(keyGroup); {
+	case group == "":
+		dir, err = d.limitCgroup(ctx, e.name, controller)
+	case d.unified():
+		dir, err = d.cgroupPath("", group)
+	default:
+		dir, err = d.cgroupPath(controller, group)
+	}
+	if err != nil {
+		return "", err
+	}
+	return readProc(filepath.Join(dir, file))
 }
 
 // bytesOf reads a size as the kernel does, e.g. 512M. It returns -1 if the

@@ -15,6 +15,7 @@ func (d *Driver) observe(ctx context.Context, e entry, i *containerbroker.Instan
 	now := i.Stored
 	now.NICs, now.Disks = maps.Clone(now.NICs), maps.Clone(now.Disks)
 	i.Running = &now
+	d.observeLimits(ctx, e, &now.Properties)
 	for name := range now.NICs {
 		if nic, is := e.conf.findNIC(name); is && nic.pair != "" && !d.hasLink(nic.pair) {
 			delete(now.NICs, name)

@@ -57,6 +57,37 @@ func TestRebootFromInside(t *testing.T) {
 		"00:16:3e:00:78:02\n00:16:3e:00:78:03\n1")
 }
 
+// A guest that reboots gets back the limits of its start. The listing shows them,
+// and an update sets those of the machine again.
+func TestLimitsAfterARebootFromInside(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "limits")
+	pid := w.start(t, m)
+	m.CPUs, m.Memory = 2, 32<<20
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Fatalf("before the reboot: %+v", left)
+	}
+	w.inside(t, m.Name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, m.Name)
+		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
+	})
+	left := w.d.Diff(m, find(t, w.d, m.Name))
+	if len(left) != 2 || left[0].Field != containerbroker.FieldCPUs || left[0].Impact != containerbroker.ImpactLive || left[1].Field != containerbroker.FieldMemory {
+		t.Errorf("after the reboot: %+v", left)
+	}
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Errorf("after an update: %+v", left)
+	}
+	m.CPUs, m.Memory = 0, 0
+	w.apply(t, m)
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Errorf("without limits: %+v", left)
+	}
+}
+
 // What interrupted operations left is removed. A root filesystem that no config
 // names is set aside, and that of a copied config stays.
 func TestLeftovers(t *testing.T) {
