@@ -165,7 +165,11 @@ func (d *Driver) applyLimit(ctx context.Context, name, field string, p container
 		if value == "" {
 			value = l.none
 		}
-		err = os.WriteFile(filepath.Join(dir, l.file), []byte(value), 0)
+		if l.file == "memory.max" && !reclaim(dir, p.Memory) {
+			err = unix.EBUSY // as the kernel says on cgroup v1
+		} else {
+			err = os.WriteFile(filepath.Join(dir, l.file), []byte(value), 0)
+		}
 		if errors.Is(err, unix.EBUSY) {
 			return fault.New(fault.Transient, "the guest uses more memory than that")
 		}
@@ -174,6 +178,22 @@ func (d *Driver) applyLimit(ctx context.Context, name, field string, p container
 		}
 	}
 	return nil
+}
+
+// reclaim reports whether a cgroup of v2 uses at most limit bytes, after an attempt to
+// free the rest. Under a lower limit the kernel would kill processes. Kernels before
+// 5.19 free nothing on request.
+func reclaim(dir string, limit int64) bool {
+	excess := func() int64 {
+		text, _ := readProc(filepath.Join(dir, "memory.current"))
+		used, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		return used - limit
+	}
+	if limit <= 0 || excess() <= 0 {
+		return true
+	}
+	_ = os.WriteFile(filepath.Join(dir, "memory.reclaim"), []byte(strconv.FormatInt(excess(), 10)), 0)
+	return excess() <= 0
 }
 
 // cgroupPath returns the folder of a cgroup that a monitor named, on cgroup v1 with

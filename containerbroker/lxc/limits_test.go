@@ -3,9 +3,11 @@ package lxc
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // The limits of a running instance are those of its cgroup in both layouts. What the
@@ -44,4 +46,48 @@ func TestObservedLimits(t *testing.T) {
 			t.Errorf("%s: %+v", name, now)
 		}
 	}
+}
+
+// On cgroup v2 the kernel kills processes of a guest that uses more memory than its
+// new limit, so such a limit is not set unless the kernel frees the rest.
+func TestLowerMemoryThanUsed(t *testing.T) {
+	d := New(Options{Path: t.TempDir(), Cgroup: t.TempDir()})
+	d.layout = func() bool { return true }
+	monitor(t, d, "web", append(frame(0, 4, 0), "web\x00"...))
+	dir := filepath.Join(d.opts.Cgroup, "web")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(file, want string) {
+		t.Helper()
+		if got, err := readProc(filepath.Join(dir, file)); got != want || err != nil {
+			t.Errorf("%s is %q, want %q, %v", file, got, want, err)
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write("memory.max", "max")
+	write("memory.reclaim", "")
+	write("memory.current", "5000\n")
+	set := func(limit int64) error {
+		return d.applyLimit(t.Context(), "web", containerbroker.FieldMemory, containerbroker.Properties{Memory: limit})
+	}
+	if err := set(4096); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "uses more memory") {
+		t.Errorf("less than it uses: %v", err)
+	}
+	says("memory.max", "max")
+	says("memory.reclaim", "904")
+	write("memory.current", "4096\n")
+	if err := set(4096); err != nil {
+		t.Error(err)
+	}
+	says("memory.max", "4096")
+	if err := set(0); err != nil {
+		t.Error(err)
+	}
+	says("memory.max", "max")
 }
