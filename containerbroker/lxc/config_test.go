@@ -62,6 +62,18 @@ func TestConfigInterfaces(t *testing.T) {
 	}
 }
 
+// The network namespace of the host, or of another container, is recognised.
+func TestSharedNetwork(t *testing.T) {
+	for text, want := range map[string]bool{
+		byHand: false, "": false, "lxc.net.0.type = empty": false, "lxc.namespace.clone = mount net": false, "lxc.namespace.keep = user": false,
+		"lxc.net.0.type = none": true, "lxc.namespace.share.net = web": true, "lxc.namespace.keep = user net": true, "lxc.namespace.clone = mount pid": true,
+	} {
+		if got := parseConfig(text).sharesNetwork(); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
 // liblxc refuses a whole config for one unknown key.
 func TestWrongLines(t *testing.T) {
 	for text, want := range map[string]string{

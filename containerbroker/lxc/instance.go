@@ -33,6 +33,9 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 	own := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
 	var odd string
 	own.CPUs, own.Memory, odd = d.readLimits(e.conf)
+	if e.conf.sharesNetwork() {
+		odd = "it has no network of its own: give it one first, e.g. by lxc.net.0.type = empty"
+	}
 	if i.Odd == "" {
 		i.Odd = odd
 	}

@@ -110,3 +110,11 @@ func (c config) findNIC(name string) (iface, bool) {
 	}
 	return all[at], true
 }
+
+// sharesNetwork reports whether the guest is in the network namespace of the host or
+// of another container. An interface of type none means the host's.
+func (c config) sharesNetwork() bool {
+	has := func(key string) bool { return slices.Contains(strings.Fields(c.get(key)), "net") }
+	none := slices.ContainsFunc(c.interfaces(), func(i iface) bool { return i.kind == "none" })
+	return none || c.get("lxc.namespace.share.net") != "" || has("lxc.namespace.keep") || c.get("lxc.namespace.clone") != "" && !has("lxc.namespace.clone")
+}

@@ -1,9 +1,11 @@
 package lxc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -46,6 +48,9 @@ func (d *Driver) putDefault(c *config, n *note, uid string) {
 // one. Interfaces that are the same in both stay plugged in. Those of hostler
 // that the guest lacks are plugged in again.
 func (d *Driver) replug(ctx context.Context, pid int, had, want config, ours map[string]givenNIC) error {
+	if own, err := d.ownsNetwork(pid); err != nil || !own {
+		return fault.Explain(cmp.Or(err, errHostNetwork), "cannot change its interfaces")
+	}
 	same := func(i iface, c config) bool {
 		other, is := c.findNIC(i.name)
 		other.index = i.index
@@ -67,6 +72,20 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, ours map
 		}
 	}
 	return nil
+}
+
+var errHostNetwork = fault.New(fault.NeedsOperator,
+	"it uses the host's network: give it one of its own in its config, e.g. by lxc.net.0.type = empty, and restart it")
+
+// ownsNetwork reports whether a guest has another network namespace than the host.
+// Else a change would remove devices of the host.
+func (d *Driver) ownsNetwork(pid int) (bool, error) {
+	guest, err := os.Stat(d.process(pid, "ns/net"))
+	if err != nil {
+		return false, fault.New(fault.Transient, "its init has ended: %w", err)
+	}
+	host, err := os.Stat(filepath.Join(d.opts.Proc, "thread-self/ns/net"))
+	return err == nil && !os.SameFile(guest, host), err
 }
 
 // plugNIC makes a pair of devices, one of them in the guest's network. It first

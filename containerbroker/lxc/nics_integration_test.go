@@ -3,13 +3,18 @@
 package lxc_test
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxc"
+	"hostler/internal/fault"
 )
 
 // Interfaces come, change and go while a guest runs.
@@ -62,5 +67,32 @@ func TestNoInterfaceUndeclared(t *testing.T) {
 	w.says(t, m.Name, "ls /sys/class/net", "lo")
 	if find(t, w.d, m.Name).PID != pid {
 		t.Error("it was restarted")
+	}
+}
+
+// An instance in the host's network namespace cannot be adopted. If it is declared
+// all the same, its update leaves the host's devices.
+func TestInstanceInTheHostsNetwork(t *testing.T) {
+	w := newWorld(t)
+	config := w.makeForeign(t, "shares")
+	text := regexp.MustCompile("(?m)^lxc.net.*\n").ReplaceAllString(read(t, config), "")
+	must(t, os.WriteFile(config, []byte(text+"lxc.net.0.type = none\nlxc.init.cmd = /bin/sleep 600\n"), 0o600))
+	m := w.machine(t, "shares")
+	must(t, w.d.Stamp(t.Context(), m.Name, nil, m.Stamp))
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	if odd := find(t, w.d, m.Name).Odd; !strings.Contains(odd, "network") {
+		t.Errorf("it is odd: %q", odd)
+	}
+	const device = "hltest-none0"
+	host(t, "ip", "link", "add", device, "type", "bridge")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "delete", device).Run() })
+	m.Privileged, m.RootDisk, m.ImageID = true, 0, ""
+	m.NICs = []containerbroker.NIC{{Name: device, Bridge: w.bridge, MAC: "00:16:3e:00:77:0b"}}
+	err := w.d.Update(t.Context(), m, w.d.Diff(m, find(t, w.d, m.Name)))
+	if !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("an update: %v", err)
+	}
+	if kind := host(t, "ip", "-d", "link", "show", device); !strings.Contains(kind, "forward_delay") {
+		t.Errorf("the host's device is now %s", kind)
 	}
 }
