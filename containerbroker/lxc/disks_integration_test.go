@@ -4,6 +4,7 @@ package lxc_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,5 +64,45 @@ func TestDeviceRulesOfOthersStay(t *testing.T) {
 	w.apply(t, m)
 	if now := read(t, config); now != text {
 		t.Errorf("without disks its config is\n%s", now)
+	}
+}
+
+// What the guest's init starts first finds the disks.
+func TestDisksAreThereBeforeInit(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "early")
+	share := folder(t)
+	must(t, os.WriteFile(share+"/file", nil, 0o644))
+	must(t, os.Chmod(share, 0o755))
+	m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: share, Path: "/srv/www"}, {Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/data"}}
+	must(t, w.d.Create(t.Context(), m, nil))
+	root := filepath.Join(w.path, ".hostler/pool/guests", m.Stamp.Token)
+	must(t, os.Rename(root+"/sbin/init", root+"/sbin/init-after"))
+	init := "#!/bin/sh\n{ ls /srv/www; head -c 1 /dev/data | wc -c; echo end; } >/seen 2>&1\nexec /bin/busybox init\n"
+	must(t, os.WriteFile(root+"/sbin/init", []byte(init), 0o755))
+	must(t, os.WriteFile(root+"/seen", nil, 0o666))
+	must(t, os.Chmod(root+"/seen", 0o666))
+	for range 5 {
+		must(t, os.Truncate(root+"/seen", 0))
+		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+		within(t, "its init does not run", func() bool { return strings.HasSuffix(read(t, root+"/seen"), "end\n") })
+		if seen := read(t, root+"/seen"); seen != "file\n1\nend\n" {
+			t.Errorf("its init saw %q", seen)
+		}
+		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
+	}
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	pid := find(t, w.d, m.Name).PID
+	w.says(t, m.Name, "grep -c ' /srv/www ' /proc/mounts", "1")
+	w.inside(t, m.Name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, m.Name)
+		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
+	})
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
+	must(t, os.Remove(share+"/file"))
+	must(t, os.Remove(share))
+	if err := w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0); err == nil || find(t, w.d, m.Name).Status != containerbroker.StatusStopped {
+		t.Errorf("without its folder it started: %v", err)
 	}
 }

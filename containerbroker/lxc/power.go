@@ -12,7 +12,6 @@ import (
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
-	"hostler/internal/paths"
 	"hostler/internal/pause"
 )
 
@@ -103,7 +102,7 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	code, err := d.tool(ctx, d.opts.StartTimeout, paths.LXCStart, e.name, "-d", "-l", "ERROR", "-o", log)
+	code, err := d.startHeld(ctx, e, "-d", "-l", "ERROR", "-o", log)
 	if err != nil {
 		return err
 	}
