@@ -33,6 +33,11 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if i.Running != nil {
 		now := *i.Running
 		now.NICs, now.Disks = plugged(i.Stored.NICs, now.NICs, have.entry.noted().NICs), plugged(i.Stored.Disks, now.Disks, have.entry.noted().Disks)
+		for name := range have.entry.noted().Dropped {
+			if back := i.Running.NICs[name]; back != "" {
+				now.NICs[name] = back
+			}
+		}
 		i.Running = &now
 	}
 	if m.RootDisk == 0 && !have.entry.inPool {

@@ -41,13 +41,14 @@ func (d *Driver) putDefault(c *config, n *note, uid string) {
 		return
 	}
 	n.Default = defaultNIC
+	delete(n.Dropped, defaultNIC)
 	putInterface(c, containerbroker.NIC{Name: defaultNIC, Bridge: d.opts.Bridge, MAC: macOf(uid, defaultNIC), MTU: d.opts.MTU})
 }
 
 // replug brings the interfaces of a running guest from an old config to a new
 // one. Interfaces that are the same in both stay plugged in. Those of hostler
-// that the guest lacks are plugged in again.
-func (d *Driver) replug(ctx context.Context, pid int, had, want config, ours map[string]givenNIC) error {
+// that the guest lacks are plugged in again, and removed ones that came back go.
+func (d *Driver) replug(ctx context.Context, pid int, had, want config, n *note) error {
 	if own, err := d.ownsNetwork(pid); err != nil || !own {
 		return fault.Explain(cmp.Or(err, errHostNetwork), "cannot change its interfaces")
 	}
@@ -64,14 +65,28 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, ours map
 		}
 	}
 	for _, i := range want.interfaces() {
-		_, given := ours[i.name]
+		_, given := n.NICs[i.name]
 		if !same(i, had) || given && !d.hasLink(i.pair) {
 			if err := d.plugNIC(ctx, pid, i); err != nil {
 				return err
 			}
 		}
 	}
+	for name, pair := range n.Dropped {
+		if d.cameBack(pid, name, pair) {
+			if err := d.removeInside(ctx, pid, name); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// cameBack reports whether a guest has a removed interface again. The host's end
+// alone could be another guest's that has the MAC address now.
+func (d *Driver) cameBack(pid int, name, pair string) bool {
+	is, err := d.inside(pid, name)
+	return is && err == nil && d.hasLink(pair)
 }
 
 var errHostNetwork = fault.New(fault.NeedsOperator,
@@ -123,16 +138,21 @@ func (d *Driver) unplugNIC(ctx context.Context, pid int, i iface) error {
 	return d.removeInside(ctx, pid, i.name) // liblxc chose the name of the host's end
 }
 
-// removeInside removes an interface in the guest, if there is one of that name.
-func (d *Driver) removeInside(ctx context.Context, pid int, name string) error {
+// inside reports whether a guest has an interface of that name.
+func (d *Driver) inside(pid int, name string) (bool, error) {
 	devices, err := readProc(d.process(pid, "net/dev"))
 	if err != nil {
-		return fault.New(fault.Transient, "its init has ended: %w", err)
+		return false, fault.New(fault.Transient, "its init has ended: %w", err)
 	}
-	if !strings.Contains("\n"+strings.ReplaceAll(devices, " ", ""), "\n"+name+":") {
-		return nil
+	return strings.Contains("\n"+strings.ReplaceAll(devices, " ", ""), "\n"+name+":"), nil
+}
+
+// removeInside removes an interface in the guest, if there is one of that name.
+func (d *Driver) removeInside(ctx context.Context, pid int, name string) error {
+	if is, err := d.inside(pid, name); !is || err != nil {
+		return err
 	}
-	_, err = d.opts.Runner.Run(ctx, run.Command{
+	_, err := d.opts.Runner.Run(ctx, run.Command{
 		Path: paths.Nsenter, Args: []string{"-t", strconv.Itoa(pid), "-n", paths.IP, "link", "delete", name},
 	})
 	return fault.Explain(err, "cannot unplug %s", name)

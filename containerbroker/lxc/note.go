@@ -44,6 +44,9 @@ type note struct {
 	// instance.
 	NICs  map[string]givenNIC  `json:"nics,omitempty"`
 	Disks map[string]givenDisk `json:"disks,omitempty"`
+	// Dropped are the interfaces that were removed since the start of the monitor,
+	// which makes them again when the guest reboots: the host's ends by names.
+	Dropped map[string]string `json:"dropped-nics,omitempty"`
 	// Default is the name of the interface that an instance without declared
 	// interfaces has.
 	Default string `json:"default-nic,omitempty"`

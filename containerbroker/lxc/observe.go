@@ -21,12 +21,21 @@ func (d *Driver) observe(ctx context.Context, e entry, i *containerbroker.Instan
 			delete(now.NICs, name)
 		}
 	}
-	if len(now.Disks) == 0 {
+	dropped := e.noted().Dropped
+	if len(now.Disks) == 0 && len(dropped) == 0 {
 		return
 	}
 	init, err := d.initOf(ctx, e.name)
 	if err != nil {
 		return // it has just ended, as the next listing will show
+	}
+	for name, pair := range dropped {
+		if d.cameBack(init.pid, name, pair) {
+			now.NICs[name] = "an interface that was removed"
+		}
+	}
+	if len(now.Disks) == 0 {
+		return
 	}
 	mounted, err := d.mounted(ctx, e.name, init.pid)
 	if err != nil {

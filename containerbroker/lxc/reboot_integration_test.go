@@ -88,6 +88,38 @@ func TestLimitsAfterARebootFromInside(t *testing.T) {
 	}
 }
 
+// A guest that reboots gets back an interface that was removed since its start. The
+// listing shows that, and an update removes it again.
+func TestRemovedInterfaceAfterARebootFromInside(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "removed")
+	lan := containerbroker.NIC{Name: "lan", Bridge: w.bridge, MAC: "00:16:3e:00:78:05"}
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:78:04"}, lan}
+	pid := w.start(t, m)
+	m.NICs = m.NICs[:1]
+	w.apply(t, m)
+	w.says(t, m.Name, "ls /sys/class/net", "eth0\nlo")
+	w.inside(t, m.Name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, m.Name)
+		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
+	})
+	left := w.d.Diff(m, find(t, w.d, m.Name))
+	if len(left) != 1 || left[0].Field != "nic lan" || left[0].Impact != containerbroker.ImpactLive || left[0].To != "" {
+		t.Errorf("after the reboot: %+v", left)
+	}
+	w.apply(t, m)
+	w.says(t, m.Name, "ls /sys/class/net", "eth0\nlo")
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
+		t.Errorf("removed again: %+v", left)
+	}
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, 0))
+	w.inside(t, m.Name, "ip link add lan type bridge") // the guest's own
+	m.CPUs = 2
+	w.apply(t, m)
+	w.says(t, m.Name, "ls /sys/class/net", "eth0\nlan\nlo")
+}
+
 // What interrupted operations left is removed. A root filesystem that no config
 // names is set aside, and that of a copied config stays.
 func TestLeftovers(t *testing.T) {

@@ -35,6 +35,12 @@ func (d *Driver) refresh(ctx context.Context, e *entry) error {
 	if err := d.writeConfig(e, c); err != nil {
 		return err
 	}
+	if len(e.note.Dropped) > 0 {
+		e.note.Dropped = nil // the new monitor does not know them
+		if err := e.note.write(e.dir); err != nil {
+			return err
+		}
+	}
 	return d.matchOwners(ctx, *e)
 }
 

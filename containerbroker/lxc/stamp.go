@@ -42,7 +42,7 @@ func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.S
 		n = e.note.clone()
 	}
 	if n.UID != s.UID {
-		n.NICs, n.Disks, n.Default = nil, nil, ""
+		n.NICs, n.Disks, n.Dropped, n.Default = nil, nil, nil, ""
 	}
 	n.setStamp(name, s)
 	return n.write(e.dir)

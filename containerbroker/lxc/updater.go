@@ -1,6 +1,7 @@
 package lxc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -74,6 +75,7 @@ func (u *updater) change(ctx context.Context, field string) error {
 func (u *updater) changeNIC(name string) {
 	u.nics = true
 	at := slices.IndexFunc(u.m.NICs, func(n containerbroker.NIC) bool { return n.Name == name })
+	delete(u.note.Dropped, name)
 	if at >= 0 {
 		u.d.putNIC(&u.conf, u.note, u.m, u.m.NICs[at])
 		return
@@ -82,8 +84,15 @@ func (u *updater) changeNIC(name string) {
 	if u.note.Default == name {
 		u.note.Default = ""
 	}
-	if i, is := u.conf.findNIC(name); is {
+	i, is := u.conf.findNIC(name)
+	if is {
 		u.conf.dropInterface(i.index)
+	}
+	if pair := cmp.Or(i.pair, u.e.note.Dropped[name]); u.pid != 0 && pair != "" {
+		if u.note.Dropped == nil {
+			u.note.Dropped = map[string]string{}
+		}
+		u.note.Dropped[name] = pair
 	}
 }
 
@@ -118,7 +127,7 @@ func (u *updater) finish(ctx context.Context) error {
 		u.d.putDefault(&u.conf, u.note, u.m.Stamp.UID)
 	}
 	if u.nics && u.pid != 0 {
-		if err := u.d.replug(ctx, u.pid, u.e.conf, u.conf, u.note.NICs); err != nil {
+		if err := u.d.replug(ctx, u.pid, u.e.conf, u.conf, u.note); err != nil {
 			return err
 		}
 	}
@@ -141,6 +150,6 @@ func (u *updater) finish(ctx context.Context) error {
 
 func (n *note) clone() *note {
 	other := *n
-	other.NICs, other.Disks = maps.Clone(n.NICs), maps.Clone(n.Disks)
+	other.NICs, other.Disks, other.Dropped = maps.Clone(n.NICs), maps.Clone(n.Disks), maps.Clone(n.Dropped)
 	return &other
 }
