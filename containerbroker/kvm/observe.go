@@ -3,6 +3,7 @@ package kvm
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -117,6 +118,9 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		i, err := d.instanceOf(ctx, s.conn, def, one.Dom.Name, status)
 		if err != nil {
 			return nil, err
+		}
+		if file, err := os.Stat(d.pidFile(one.Dom)); err == nil && running(status) {
+			i.Started = file.ModTime()
 		}
 		i.Standstill = standstill(state, reason, one.Dom.Name)
 		i.Autostart = autostart[one.Dom.UUID]

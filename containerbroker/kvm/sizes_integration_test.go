@@ -16,6 +16,28 @@ import (
 	"hostler/containerbroker/kvm"
 )
 
+// The root disk of a running guest never shrinks, even if it was grown behind the
+// agent's back. The start of the guest is known.
+func TestARootDiskDoesNotShrink(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.machine(d, "shrink")
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
+	before := time.Now().Add(-time.Second)
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	if started := get(t, d, m.Name).Started; started.Before(before) || started.After(time.Now()) {
+		t.Errorf("started at %v", started)
+	}
+	r.server.Virsh("blockresize", m.Name, "vda", "30G")
+	m.RootDisk = 20 << 30
+	must(t, d.Update(t.Context(), m, []containerbroker.Change{{Field: containerbroker.FieldRootDisk}}))
+	if out := r.server.Virsh("domblkinfo", m.Name, "vda"); !strings.Contains(out, "32212254720") {
+		t.Errorf("its root disk is %s", out)
+	}
+}
+
 // W10: a grown volume is larger in the running guest or, if the guest has it
 // read-only, after the guest's next start.
 func TestDisksGrowInTheGuest(t *testing.T) {

@@ -125,6 +125,10 @@ func (u *updating) rootDiskChanged() error {
 	file := fileOf(u.def.domain.Devices.Disks, rootTarget)
 	if u.running {
 		err := u.c.Call("grow the root disk", func(l *libvirt.Libvirt) error {
+			// The note may be older than the disk, which must not shrink.
+			if _, has, _, err := l.DomainGetBlockInfo(u.dom, rootTarget, 0); err != nil || int64(has) >= u.want.RootDisk {
+				return err
+			}
 			return l.DomainBlockResize(u.dom, rootTarget, uint64(u.want.RootDisk), libvirt.DomainBlockResizeBytes)
 		})
 		if err != nil {
