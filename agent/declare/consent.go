@@ -83,7 +83,12 @@ func (w *State) consent(impact, object string, with map[string]bool, unread Unre
 	case !o.allows:
 		return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, fault.Clip(object, 128))
 	}
-	o.now.Consent(sortedSet(append(slices.Clone(o.head().Allow), impact)))
+	allowed := sortedSet(append(slices.Clone(o.head().Allow), impact))
+	if impact == "recreate" {
+		o.now.Consent(allowed)
+	} else {
+		o.head().Consent(allowed) // it renews no consent that was used
+	}
 	return nil
 }
 

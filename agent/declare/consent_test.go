@@ -92,6 +92,26 @@ func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
 	}
 }
 
+// Consent to a restart renews no consent to a recreate that was used.
+func TestConsentToARestartIsForARestart(t *testing.T) {
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	record.Consent([]string{"recreate"})
+	w, err := New([]state.Object{{ID: ID("machine/web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.putAll(applied("site", spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}))
+	for impact, want := range map[string]int{"restart": 1, "recreate": 2} {
+		w.objects["machine/web"].machine().Consents = 1
+		if errs := w.Consent(impact, []string{"machine/web"}, Unread{}); errs[0] != nil {
+			t.Fatal(errs)
+		}
+		if r := w.objects["machine/web"].machine(); r.Consents != want || !slices.Contains(r.Allow, impact) {
+			t.Errorf("%s: %d consents, allowed %v", impact, r.Consents, r.Allow)
+		}
+	}
+}
+
 // The planner has no step for a machine without an instance.
 func TestARemovedObjectHasAStep(t *testing.T) {
 	steps := withRemoved([]plan.Step{{Object: "machine/one", Action: "delete"}}, []string{"machine/one", "machine/two"})
