@@ -49,3 +49,27 @@ func TestP24AdoptedMeanwhileIsNotHarvested(t *testing.T) {
 		t.Errorf("%d deletes, instance %+v\n%s", n, s.Instance, r.fake)
 	}
 }
+
+// An orphan that the user adopts while the harvest stops it is kept.
+func TestAdoptedDuringTheHarvestIsKept(t *testing.T) {
+	r := newRig(t)
+	r.config.Harvest = provisioner.HarvestAll
+	old := containerbroker.Stamp{Namespace: "hostler", UID: "uid-left", Token: "old"}
+	r.fake.Add(containerbroker.Instance{Name: "left", Status: containerbroker.StatusRunning, Stamp: &old})
+	release := r.fake.Block(brokertest.SetPower, "left")
+	r.start()
+	r.eventually("the stop", func() bool { return r.fake.Calls(brokertest.SetPower) > 0 })
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "test"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, Adopted: true}
+	o := r.write(state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "left"}, UID: "uid-left", Life: state.Alive, Spec: spec.Encode(record)})
+	if err := r.store.Begin(t.Context(), state.Intent{Token: "adopted", Object: o.ID, UID: o.UID, Action: "adopt", Began: time.Now(), Owner: "lxd"}); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := r.fake.Stamp(t.Context(), "left", &old, containerbroker.Stamp{Namespace: "hostler", UID: o.UID, Token: "adopted"}); err != nil {
+		t.Fatal(err)
+	}
+	s := r.awaitState("left", spec.MachineRunning)
+	if n := r.fake.Calls(brokertest.Delete); n != 0 || s.Instance.Token != "adopted" {
+		t.Errorf("%d deletes, instance %+v\n%s", n, s.Instance, r.fake)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -32,15 +33,23 @@ func (p *planner) unknown() []Step {
 	return steps
 }
 
+// harvestStop is the time that an orphan has to shut down.
+const harvestStop = time.Second
+
 // harvest deletes an orphan. It reads the records again, because the user may
-// have adopted the instance since the pass read the records. The store shows
-// only the records of this type, so harvest compares the stamped type too.
+// have adopted the instance since the pass read the records, and stops the instance
+// before, because a stop may take minutes. The store shows only the records of this
+// type, so harvest compares the stamped type too.
 func (o *operation) harvest(ctx context.Context, s Step) error {
 	if t := MadeAs(*s.Instance, o.w.Type); t != "" {
 		return fault.New(fault.Conflict, "cannot delete instance %q: it was made for a machine of type %s", s.Instance.Name, t)
 	}
 	if err := o.enter(ctx); err != nil {
 		return err
+	}
+	if s.Instance.Status != containerbroker.StatusStopped {
+		// A half-made or broken instance cannot be stopped but may still be deleted.
+		_ = o.w.Broker.SetPower(ctx, s.Instance.Name, containerbroker.PowerStop, harvestStop)
 	}
 	machines, _, err := o.w.Store.List(ctx, spec.KindMachine)
 	if err != nil {

@@ -235,25 +235,6 @@ func TestBusyInstanceIsDeletedLater(t *testing.T) {
 	}
 }
 
-// An instance that is adopted while Delete stops it is kept.
-func TestInstanceIsAdoptedBeforeItsDeletion(t *testing.T) {
-	f := newFakeLXD(t)
-	found := stamped(api.Running)
-	f.mux.HandleFunc("GET /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) { reply(w, "sync", found) })
-	f.mux.HandleFunc("PUT /1.0/instances/web/state", func(w http.ResponseWriter, _ *http.Request) {
-		found.StatusCode, found.Config[keyToken] = api.Stopped, "adopted"
-		reply(w, "async", api.Operation{ID: "1"})
-	})
-	f.answer("GET /1.0/operations/1/wait", api.Operation{ID: "1", StatusCode: api.Success})
-	f.mux.HandleFunc("DELETE /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) {
-		t.Error("it is deleted")
-		reply(w, "async", api.Operation{ID: "1"})
-	})
-	if err := f.driver(nil).Delete(t.Context(), "web", testMachine().Stamp); !fault.Is(err, fault.Conflict) {
-		t.Error(err)
-	}
-}
-
 func TestEventsKeepTheirOrder(t *testing.T) {
 	f := newFakeLXD(t)
 	upgrader := websocket.Upgrader{}

@@ -46,9 +46,12 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 }
 
 func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp) error {
-	found, err := d.bearing(c, name, expect)
+	found, err := d.read(c, name)
 	if err != nil {
 		return err
+	}
+	if !stampOf(found.Config).Is(expect) {
+		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	var stopErr error
 	if found.StatusCode != api.Stopped {
@@ -57,10 +60,7 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 			return stopErr
 		}
 		// A half-made or broken instance cannot be stopped but may still be
-		// deleted, so go on. The stop may have taken minutes.
-		if _, err := d.bearing(c, name, expect); err != nil {
-			return err
-		}
+		// deleted, so go on.
 	}
 	op, err := c.start(http.MethodDelete, instancePath(name), nil, "")
 	if err == nil {
@@ -73,13 +73,4 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 		return fmt.Errorf("%w; and it cannot be stopped: %v", err, stopErr)
 	}
 	return err
-}
-
-// bearing reads the instance, which must bear the stamp.
-func (d *Driver) bearing(c *client, name string, s containerbroker.Stamp) (api.Instance, error) {
-	found, err := d.read(c, name)
-	if err == nil && !stampOf(found.Config).Is(s) {
-		err = fault.New(fault.Conflict, "it has another stamp")
-	}
-	return found, err
 }
