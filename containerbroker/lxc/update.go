@@ -2,6 +2,7 @@ package lxc
 
 import (
 	"context"
+	"errors"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -37,10 +38,14 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 		return err
 	}
 	u := updater{d: d, m: m, want: want, pid: pid, e: e, conf: e.conf.clone(), note: e.note.clone()}
+	var refused error
 	for _, change := range changes {
-		if err := u.change(ctx, change.Field); err != nil {
+		err := u.change(ctx, change.Field)
+		if change.Field == containerbroker.FieldMemory && fault.Is(err, fault.Transient) {
+			refused = err // the other changes can be made
+		} else if err != nil {
 			return err
 		}
 	}
-	return u.finish(ctx)
+	return errors.Join(u.finish(ctx), refused)
 }
