@@ -47,6 +47,18 @@ func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 	if now, _ := r.fake.Get("web"); now.Stamp.Token != made.Stamp.Token || r.fake.Calls(brokertest.SetPower) != starts {
 		t.Errorf("a machine was touched: %s", r.fake)
 	}
+	// The status of an earlier version tells it by the generation.
+	o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindMachine, Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	former, _ := r.status("web")
+	former.ConsentsUsed, former.FormerConsentUsed = 0, o.Generation
+	r.write(state.Write{ID: o.ID, Revision: state.AnyRevision, Status: spec.Encode(former)})
+	r.eventually("the status is converted", func() bool {
+		s, _ := r.status("web")
+		return s.ConsentsUsed == 1 && s.FormerConsentUsed == 0
+	})
 	// No other request of the user renews a consent.
 	observed := func() {
 		t.Helper()

@@ -48,6 +48,8 @@ type Desired struct {
 	NotAutostarted bool
 	// Booted is true if markBooted() marked the machine.
 	Booted bool
+	// Converted is true if the status was written by an earlier version.
+	Converted bool
 }
 
 func (d *Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }

@@ -68,7 +68,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 			continue
 		}
 		if former := d.Status.FormerConsentUsed; former > 0 {
-			d.Status.FormerConsentUsed = 0
+			d.Status.FormerConsentUsed, d.Converted = 0, true
 			if former >= o.Generation {
 				d.Status.ConsentsUsed = d.Record.Consents
 			}
@@ -133,7 +133,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			d.Status = status
 			continue
 		}
-		if inst != nil && status.RestartBegun != nil && !restartDue(d, inst) {
+		if inst != nil && status.RestartBegun != nil && !restartDue(d, inst, now) {
 			status.RestartsDone, status.RestartBegun = d.Record.RestartRequest, nil
 		}
 		status.RestartedFor = pendingRestart(d, inst, status.RestartedFor, w.Differ.Diff)
@@ -152,8 +152,8 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			status.Boot = w.currentConfig().Host.Boot
 		}
 		before := any(d.Status)
-		if d.Booted {
-			before = nil // markBooted() has changed d.Status since the read
+		if d.Booted || d.Converted {
+			before = nil // d.Status has changed since the read
 		}
 		writes.Status(d.id(), d.UID, before, status)
 		d.Status = status

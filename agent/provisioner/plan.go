@@ -237,7 +237,7 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	if len(d.Waiting) > 0 && d.wantsRunning() {
 		return steps
 	}
-	asked := restartDue(d, inst)
+	asked := restartDue(d, inst, p.policy.Now)
 	running := inst.Status == containerbroker.StatusRunning
 	switch {
 	case !d.wantsRunning() && inst.Status != containerbroker.StatusStopped:

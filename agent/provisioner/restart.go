@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -58,10 +59,10 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 // restartDue reports whether the instance still has to restart as requested. A restart
 // whose end was not recorded shows in the time of the instance's last start, if the
 // hypervisor reports it.
-func restartDue(d *Desired, inst *containerbroker.Instance) bool {
+func restartDue(d *Desired, inst *containerbroker.Instance, now time.Time) bool {
 	begun := d.Status.RestartBegun
 	return d.Record.RestartRequest > d.Status.RestartsDone &&
-		(begun == nil || begun.Request != d.Record.RestartRequest || !inst.Started.After(begun.At))
+		(begun == nil || begun.Request != d.Record.RestartRequest || !inst.Started.After(begun.At) || inst.Started.After(now)) // the clock may have been set back
 }
 
 // resume lets a frozen instance run on. This is not a start, so an owed restart
