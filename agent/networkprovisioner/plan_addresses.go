@@ -41,7 +41,7 @@ func key(machine, nic string) string { return machine + "/" + nic }
 func (m *maker) assign(n Network, p *Planned) {
 	own := prefixes(p.Is.Addresses)
 	wants := m.wantsOn(n)
-	pool := poolOf(n, p.Is)
+	pool := poolOf(n, p.Is, m.o)
 	for _, err := range giveOut(pool, n, wants, own, m.policy.Now) {
 		p.Notes = append(p.Notes, err.Error())
 	}

@@ -12,11 +12,19 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// poolOf returns the address pool of a network, with the recorded grants.
-func poolOf(n Network, is spec.Network) *ipam.Pool {
+// poolOf returns the address pool of a network, with the recorded grants. On the
+// network of a host's NIC no guest gets the address of the host's gateway.
+func poolOf(n Network, is spec.Network, o Observed) *ipam.Pool {
 	one := ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}
 	if is.DHCP {
 		_, one.Reserved = ranges(one.Addresses)
+	}
+	if len(is.Interfaces) > 0 {
+		gateways, _ := towards(is, o)
+		for _, g := range gateways {
+			a := netip.MustParseAddr(g)
+			one.Reserved = append(one.Reserved, ipam.Range{First: a, Last: a})
+		}
 	}
 	return ipam.NewPool([]ipam.Network{one}, ipam.State{Grants: grants(n)})
 }

@@ -4,8 +4,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
+	"hostler/hostnet"
+	"hostler/hostnet/ipam"
 	"hostler/hostnet/resolvconf"
 )
 
@@ -32,5 +35,16 @@ func TestNoticeWhereNothingResolves(t *testing.T) {
 	}
 	if got := unresolved(d, p, resolvconf.Resolvers{Servers: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); got != "" {
 		t.Errorf("with a server: %q", got)
+	}
+}
+
+// A machine on the LAN of the host's NIC does not get the address of the gateway.
+func TestTheGatewaysAddressIsNotGivenOut(t *testing.T) {
+	var o Observed
+	o.Host.Routes = []hostnet.Route{{Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}}
+	up := spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.10/24"}}
+	pool := poolOf(Network{Name: "up"}, up, o)
+	if a, err := pool.Allocate("up", false, ipam.Owner{Machine: "uid-web", NIC: "eth0"}, time.Now()); err != nil || a.String() != "192.0.2.2" {
+		t.Errorf("%v, %v", a, err)
 	}
 }
