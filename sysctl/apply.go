@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -226,12 +227,19 @@ func (m *Manager) save(known memory) error {
 	return atomicfile.Write(m.state, data, 0o600)
 }
 
-// writeDropIn writes the known values to the sysctl.d file. before lists the
-// parameters that were known until now.
+// unsafeAtBoot reports whether a parameter must not be set before the agent has loaded
+// its firewall table: with route_localnet, neighbours reach services that listen on the
+// loopback address.
+func unsafeAtBoot(name string) bool { return path.Base(name) == "route_localnet" }
+
+// writeDropIn writes the known values to the sysctl.d file, but for those that are
+// unsafe at boot. before lists the parameters that were known until now.
 func (m *Manager) writeDropIn(before []string, known memory) error {
 	ours := map[string]string{}
 	for name, r := range known {
-		ours[name] = r.Value
+		if !unsafeAtBoot(name) {
+			ours[name] = r.Value
+		}
 	}
 	old, err := os.ReadFile(m.dropIn)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

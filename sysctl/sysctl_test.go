@@ -131,6 +131,23 @@ func TestApplyAndWithdraw(t *testing.T) {
 	}
 }
 
+// A boot does not set what is safe only beside the firewall table.
+func TestRouteLocalnetIsNotSetAtBoot(t *testing.T) {
+	const local = "net/ipv4/conf/br-lan/route_localnet"
+	h := newHost(t)
+	h.set(local, "0")
+	settings := []sysctl.Setting{{Name: local, Value: "1"}, {Name: forward, Value: "1"}}
+	h.apply("net", settings...)
+	h.want(local, "1")
+	if ok, why := h.m.Satisfied(settings); !ok {
+		t.Error(why)
+	}
+	if again := h.apply("net", settings...); len(again) > 0 {
+		t.Errorf("changed again: %v", again)
+	}
+	h.wantDropIn(forward + " = 1")
+}
+
 func times(t *testing.T, h *host) []string {
 	t.Helper()
 	var all []string
