@@ -34,7 +34,10 @@ ip link set dev %[3]s master %[2]s || {
 ip -o addr show dev %[3]s scope global | while read -r _ _ family address rest; do
 	case "$rest" in *"brd "*) broadcast="broadcast $(echo "$rest" | sed 's/.*brd \([^ ]*\).*/\1/')" ;; *) broadcast= ;; esac
 	nodad=; [ "$family" = inet6 ] && nodad=nodad
-	ip addr replace "$address" $broadcast dev %[2]s $nodad
+	# A lease that loses its end looks like an address of the administrator.
+	ends=$(echo "$rest" | sed -n 's/.*\(valid_lft [0-9]*\)sec \(preferred_lft [0-9]*\)sec.*/\1 \2/p')
+	# shellcheck disable=SC2086 # these are many words
+	ip addr replace "$address" $broadcast dev %[2]s $nodad $ends
 done
 { ip -4 route show dev %[3]s; ip -6 route show dev %[3]s; } | grep -v 'proto kernel' |
 	sed 's/ linkdown//; s/ pref medium//; s/ expires [^ ]*//' | sort -k 2 |

@@ -13,6 +13,21 @@ import (
 	"hostler/hostnet/nettest"
 )
 
+// A leased address keeps its end on the bridge.
+func TestIfupdownScriptKeepsLeases(t *testing.T) {
+	n, peer := nettest.New(t), nettest.New(t)
+	n.Pair("eth0", peer, "gw0")
+	n.IP("addr add 192.0.2.10/24 dev eth0 valid_lft 3600 preferred_lft 1800")
+	root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"})
+	if _, _, err := writeBridge(root, bridge()); err != nil {
+		t.Fatal(err)
+	}
+	n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=dhcp", filepath.Join(root, "etc/network/if-up.d/hostler-br-lan"))
+	if got := n.IP("-4 -o addr show dev br-lan to 192.0.2.0/24"); !strings.Contains(got, "dynamic") || !strings.Contains(got, "preferred_lft 1") {
+		t.Errorf("the bridge has %q", got)
+	}
+}
+
 // The script moves the NIC's configuration in the kernel. It does nothing for
 // other links or on a second run.
 func TestIfupdownScript(t *testing.T) {
