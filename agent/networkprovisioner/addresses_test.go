@@ -2,6 +2,7 @@ package networkprovisioner
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"hostler/agent/spec"
@@ -43,6 +44,23 @@ func TestAnAddressMovesToAnotherMachineInOneDeclaration(t *testing.T) {
 	if err := Refuse(d, o, policy(), map[string]bool{"machine/a": true, "machine/b": true}); err != nil {
 		t.Error(err)
 	}
+}
+
+// While the restart of an instance that moves to another address is not allowed, no
+// other machine gets the address that it still has.
+func TestAnAddressMovesWhenItsInstanceHasLeftIt(t *testing.T) {
+	d, o := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
+	carryOut(t, &d, &o)
+	b := guest("b", on("lan", "10.20.0.3/24"))
+	b.Status.Instance, b.AttachmentsMatch = &spec.InstanceInfo{}, false
+	d.Machines = []Machine{guest("a", on("lan", "10.20.0.2/24")), b}
+	p := carryOut(t, &d, &o)
+	equalText(t, "a", had(p, "a/eth0"), "")
+	if notes := strings.Join(p.Networks[0].Notes, "\n"); !strings.Contains(notes, "10.20.0.2") {
+		t.Errorf("the notes are %q", notes)
+	}
+	d.Machines[1].AttachmentsMatch = true
+	equalText(t, "a afterwards", had(carryOut(t, &d, &o), "a/eth0"), "10.20.0.2/24")
 }
 
 // A6: a declared address that another machine keeps is refused, with advice. If

@@ -42,6 +42,11 @@ func (m *maker) assign(n Network, p *Planned) {
 	own := prefixes(p.Is.Addresses)
 	wants := m.wantsOn(n)
 	pool := poolOf(n, p.Is, m.o)
+	for k, w := range wants {
+		if w.before {
+			pool.Hold(ownerOf(k).onNetwork(n.Name), m.policy.Now)
+		}
+	}
 	for _, err := range giveOut(pool, n, wants, own, m.policy.Now) {
 		p.Notes = append(p.Notes, err.Error())
 	}
@@ -121,6 +126,7 @@ type want struct {
 	uid    string
 	keep   bool
 	had    bool                // the network's status has an entry
+	before bool                // the instance may still have its addresses of before
 	has    []netip.Addr        // addresses observed on the guest
 	family map[bool]netip.Addr // declared addresses, with the key true for IPv6
 }
@@ -139,7 +145,7 @@ func (d Desired) wantsOn(n Network) map[string]want {
 			if nic.Network != n.Name || g.Dying {
 				continue
 			}
-			w := want{nic: nic, uid: g.UID, has: g.Addresses, family: map[bool]netip.Addr{}}
+			w := want{nic: nic, uid: g.UID, before: g.made() && !g.AttachmentsMatch, has: g.Addresses, family: map[bool]netip.Addr{}}
 			_, w.had = n.Status.Guests[key(g.Name, name)]
 			if p, err := netip.ParsePrefix(nic.Address); err == nil {
 				w.family[p.Addr().Is6()] = p.Addr()

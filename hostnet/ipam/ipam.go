@@ -61,6 +61,7 @@ type Pool struct {
 	taken    map[place]*Grant
 	owned    map[holding]netip.Addr
 	next     map[placed]netip.Addr // where to resume the search
+	holds    map[Owner]bool        // see Hold
 }
 
 type place struct {
@@ -81,7 +82,7 @@ type holding struct {
 
 // NewPool returns a Pool that continues from the state.
 func NewPool(networks []Network, state State) *Pool {
-	p := &Pool{networks: map[string]Network{}, taken: map[place]*Grant{}, owned: map[holding]netip.Addr{}, next: map[placed]netip.Addr{}}
+	p := &Pool{networks: map[string]Network{}, taken: map[place]*Grant{}, owned: map[holding]netip.Addr{}, next: map[placed]netip.Addr{}, holds: map[Owner]bool{}}
 	for _, n := range networks {
 		p.networks[n.Name] = n
 	}
@@ -137,7 +138,7 @@ func (p *Pool) Declare(network string, address netip.Addr, o Owner, now time.Tim
 	case n.host(address):
 		return fault.New(fault.Conflict, "cannot give %s: it is the host's address on the network %s", address, network)
 	}
-	if g := p.taken[place{network, address}]; g != nil && g.Released.IsZero() && g.Owner != o {
+	if g := p.taken[place{network, address}]; g != nil && g.Owner != o && (g.Released.IsZero() || p.holds[g.Owner]) {
 		return fault.New(fault.Conflict, "cannot give %s: the machine %s has it", address, g.Owner.Machine)
 	}
 	if had, ok := p.owned[holding{network, o, address.Is6()}]; ok && had != address {
@@ -176,6 +177,17 @@ func (p *Pool) Allocate(network string, six bool, o Owner, now time.Time) (netip
 		return netip.Addr{}, fault.New(fault.Invalid, "cannot choose an address: the network %s has no %s subnet", network, family(six))
 	}
 	return netip.Addr{}, fault.New(fault.NeedsOperator, "cannot choose an address: the subnet %s of the network %s is used up", strings.Join(full, ", "), network)
+}
+
+// Hold keeps the released addresses of an owner from others, because its guest still
+// uses them. It begins their quarantine again in time.
+func (p *Pool) Hold(o Owner, now time.Time) {
+	p.holds[o] = true
+	for _, g := range p.taken {
+		if g.Owner == o && !g.Released.IsZero() && now.Sub(g.Released) >= Quarantine/2 {
+			g.Released = now
+		}
+	}
 }
 
 // Retain releases all addresses whose owners are not in the set.
