@@ -111,7 +111,29 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	if err := d.followAccelerator(c, dom, def); err != nil {
 		return err
 	}
+	if err := refuseSavedDisks(c, dom, def); err != nil {
+		return err
+	}
 	_, err = d.powerUp(c, dom)
+	return err
+}
+
+// refuseSavedDisks refuses to start a guest from a saved state if it has disks of the
+// host. libvirt would open them by the paths of that time, and the numbers of loop
+// devices change at each boot of the host.
+func refuseSavedDisks(c *conn, dom libvirt.Domain, def definition) error {
+	if disks, _ := foundDisks(def.domain.Devices.Disks); len(disks) == 0 {
+		return nil
+	}
+	var saved int32
+	err := c.Call("look for a saved state", func(l *libvirt.Libvirt) (err error) {
+		saved, err = l.DomainHasManagedSaveImage(dom, 0)
+		return err
+	})
+	if err == nil && saved != 0 {
+		err = fault.New(fault.NeedsOperator, "its state was saved by `virsh managedsave`, and its disks may be other devices now: "+
+			"`virsh managedsave-remove %s` drops the saved state, then it boots", clean(dom.Name, 64))
+	}
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/kvm"
+	"hostler/internal/fault"
 )
 
 // The root disk of a running guest never shrinks, even if it was grown behind the
@@ -36,6 +37,24 @@ func TestARootDiskDoesNotShrink(t *testing.T) {
 	if out := r.server.Virsh("domblkinfo", m.Name, "vda"); !strings.Contains(out, "32212254720") {
 		t.Errorf("its root disk is %s", out)
 	}
+}
+
+// A saved state names disks by devices that may be other volumes' by now.
+func TestASavedGuestWithDisksIsNotStarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.machine(d, "saved")
+	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/data"}}
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	r.server.Virsh("managedsave", m.Name)
+	if err := d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "managedsave-remove "+m.Name) {
+		t.Errorf("started: %v", err)
+	}
+	r.server.Virsh("managedsave-remove", m.Name)
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 }
 
 // W10: a grown volume is larger in the running guest or, if the guest has it
