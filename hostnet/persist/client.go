@@ -104,12 +104,15 @@ func (k *Keeper) Obstacle(n NIC) string {
 		return err.Error()
 	}
 	all, _ := processIn(k.Paths.Host("/run/dhcpcd/pid"), dhcpcd)
+	six, _ := processIn(k.Paths.Host("/run/dhclient6."+nic+".pid"), dhclient)
 	udhcpc, _ := processIn(k.Paths.Host("/run/udhcpc."+nic+".pid"), "busybox")
 	switch {
 	case m == none && c != nil && (c.program == dhcpcd || !n.Before):
 		return fmt.Sprintf("%s renews the lease of %s, which /etc/network/interfaces does not name, and would put the address back; %s", c.program, nic, mend)
 	case c != nil && c.program == dhcpcd && n.Later:
 		return fmt.Sprintf("dhcpcd renews the lease of %[1]s, and only the lease of the network's first interface can move to the bridge; run `ifdown %[1]s`, and write `iface %[1]s inet manual` in /etc/network/interfaces", nic)
+	case six != 0 && !n.Before:
+		return fmt.Sprintf("dhclient renews the IPv6 lease of %s and would not renew it for the bridge; write `inet6 auto` or `inet6 static` for it in /etc/network/interfaces, or configure the NIC with systemd-networkd", nic)
 	case c != nil:
 		return ""
 	case all != 0 && leased:

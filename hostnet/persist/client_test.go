@@ -169,6 +169,7 @@ func TestClientsThatAreObstacles(t *testing.T) {
 		"networkd":               {files: map[string]string{"run/systemd/netif/links/2": "NETWORK_FILE=/etc/systemd/network/a.network\nADMIN_STATE=configured\n", "proc/net/udp": fmt.Sprintf(table, "0A00000A")}},
 		"ifupdown and dhclient":  {files: map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"}, client: map[string]string{dhclient: "/run/dhclient.eth0.pid"}},
 		"ifupdown, no client":    {files: map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"}, want: "a DHCP client that hostler does not know"},
+		"dhclient of IPv6":       {files: map[string]string{"etc/network/interfaces": "iface eth0 inet6 dhcp\n"}, client: map[string]string{dhclient: "/run/dhclient6.eth0.pid"}, static: true, want: "dhclient renews the IPv6 lease of eth0"},
 		"unmanaged dhclient":     {client: map[string]string{dhclient: "/run/dhclient.eth0.pid"}, want: "dhclient renews the lease of eth0, which /etc/network/interfaces does not name"},
 		"unmanaged dhcpcd":       {client: map[string]string{dhcpcd: "/run/dhcpcd/eth0.pid"}, want: "dhcpcd renews the lease of eth0, which"},
 		"dhcpcd of all":          {client: map[string]string{dhcpcd: "/run/dhcpcd/pid"}, want: "dhcpcd configures all interfaces"},
