@@ -49,7 +49,9 @@ func (o *operation) harvest(ctx context.Context, s Step) error {
 	}
 	if s.Instance.Status != containerbroker.StatusStopped {
 		// A half-made or broken instance cannot be stopped but may still be deleted.
-		_ = o.w.Broker.SetPower(ctx, s.Instance.Name, containerbroker.PowerStop, harvestStop)
+		limited, cancel := context.WithTimeout(ctx, opTimeout)
+		_ = o.w.Broker.SetPower(limited, s.Instance.Name, containerbroker.PowerStop, harvestStop)
+		cancel()
 	}
 	machines, _, err := o.w.Store.List(ctx, spec.KindMachine)
 	if err != nil {

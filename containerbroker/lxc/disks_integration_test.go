@@ -94,11 +94,7 @@ func TestDisksAreThereBeforeInit(t *testing.T) {
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	pid := find(t, w.d, m.Name).PID
 	w.says(t, m.Name, "grep -c ' /srv/www ' /proc/mounts", "1")
-	w.inside(t, m.Name, "reboot -f")
-	within(t, "it did not reboot", func() bool {
-		now := find(t, w.d, m.Name)
-		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
-	})
+	w.reboot(t, m.Name, pid)
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
 	must(t, os.Remove(share+"/file"))
 	must(t, os.Remove(share))

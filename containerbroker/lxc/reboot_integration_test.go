@@ -34,11 +34,7 @@ func TestRebootFromInside(t *testing.T) {
 	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
 		t.Fatalf("before the reboot: %+v", left)
 	}
-	w.inside(t, m.Name, "reboot -f")
-	within(t, "it did not reboot", func() bool {
-		now := find(t, w.d, m.Name)
-		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
-	})
+	w.reboot(t, m.Name, pid)
 	var fields []string
 	for _, c := range w.d.Diff(m, find(t, w.d, m.Name)) {
 		fields = append(fields, c.Field)
@@ -68,11 +64,7 @@ func TestLimitsAfterARebootFromInside(t *testing.T) {
 	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
 		t.Fatalf("before the reboot: %+v", left)
 	}
-	w.inside(t, m.Name, "reboot -f")
-	within(t, "it did not reboot", func() bool {
-		now := find(t, w.d, m.Name)
-		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
-	})
+	w.reboot(t, m.Name, pid)
 	left := w.d.Diff(m, find(t, w.d, m.Name))
 	if len(left) != 2 || left[0].Field != containerbroker.FieldCPUs || left[0].Impact != containerbroker.ImpactLive || left[1].Field != containerbroker.FieldMemory {
 		t.Errorf("after the reboot: %+v", left)
@@ -99,11 +91,7 @@ func TestRemovedInterfaceAfterARebootFromInside(t *testing.T) {
 	m.NICs = m.NICs[:1]
 	w.apply(t, m)
 	w.says(t, m.Name, "ls /sys/class/net", "eth0\nlo")
-	w.inside(t, m.Name, "reboot -f")
-	within(t, "it did not reboot", func() bool {
-		now := find(t, w.d, m.Name)
-		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
-	})
+	w.reboot(t, m.Name, pid)
 	left := w.d.Diff(m, find(t, w.d, m.Name))
 	if len(left) != 1 || left[0].Field != "nic lan" || left[0].Impact != containerbroker.ImpactLive || left[0].To != "" {
 		t.Errorf("after the reboot: %+v", left)
@@ -205,4 +193,14 @@ func TestManyDeletions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// reboot reboots an instance from inside and waits until it has another init than pid.
+func (w *world) reboot(t *testing.T, name string, pid int64) {
+	t.Helper()
+	w.inside(t, name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, name)
+		return now.Status == containerbroker.StatusRunning && now.PID != pid && now.PID > 0
+	})
 }
