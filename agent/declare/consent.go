@@ -14,7 +14,7 @@ import (
 const impactDestroy = "destroy"
 
 // allowable are the impacts that a user can allow.
-var allowable = []string{"restart", "recreate", impactDestroy}
+var allowable = []string{spec.AllowRestart, spec.AllowRecreate, impactDestroy}
 
 // Unread says why the set of declared objects is incomplete.
 type Unread struct {
@@ -28,7 +28,6 @@ type Unread struct {
 // allow records consent to the impacts for those objects of the documents that
 // are changed or have a held step.
 func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
-	impacts = sortedSet(impacts)
 	held := map[string]bool{}
 	for _, st := range steps {
 		held[st.Object] = held[st.Object] || st.Held != ""
@@ -39,15 +38,13 @@ func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
 		case o.before == nil || !o.allows:
 		case held[object], o.changed():
 			o.now.Consent(impacts)
-		case o.isPending() && slices.Contains(impacts, "restart"):
+		case o.isPending() && slices.Contains(impacts, spec.AllowRestart) && !o.allowsRestart():
 			// The steps are not known yet. Consent to a restart is accepted already,
 			// because it loses no data. Consent to a recreate must wait for its plan.
-			o.now.Consent([]string{"restart"})
+			o.now.Consent([]string{spec.AllowRestart})
 		}
 	}
 }
-
-func sortedSet(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 
 // Consent records consent to an impact on held objects. errs has an entry for
 // each object: nil, or the reason why the impact cannot be allowed.
@@ -83,12 +80,7 @@ func (w *State) consent(impact, object string, with map[string]bool, unread Unre
 	case !o.allows:
 		return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, fault.Clip(object, 128))
 	}
-	allowed := sortedSet(append(slices.Clone(o.head().Allow), impact))
-	if impact == "recreate" {
-		o.now.Consent(allowed)
-	} else {
-		o.head().Consent(allowed) // it renews no consent that was used
-	}
+	o.now.Consent([]string{impact})
 	return nil
 }
 

@@ -142,6 +142,13 @@ func (o *object) isPending() bool {
 		status.State == spec.MachinePending || status.State == spec.MachineProvisioning)
 }
 
+// allowsRestart reports whether a machine has a consent to a restart that was not
+// used.
+func (o *object) allowsRestart() bool {
+	status, _ := o.machineStatus()
+	return o.machine().AllowsRestart(&status)
+}
+
 // lacksInstance reports whether a machine has no instance because its creation
 // failed, for a reason that needs no operator.
 func (o *object) lacksInstance() bool {

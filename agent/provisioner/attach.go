@@ -19,6 +19,8 @@ type surroundings struct {
 type network struct {
 	spec   spec.Network
 	status spec.NetworkStatus
+	// behind is true if the status is of an earlier generation.
+	behind bool
 }
 
 // surroundingsOf decodes the objects that machines refer to. It leaves out
@@ -35,7 +37,7 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 			var record spec.NetworkRecord
 			var status spec.NetworkStatus
 			err = o.Decode(&record, &status)
-			s.networks[o.Name] = network{record.Network, status}
+			s.networks[o.Name] = network{record.Network, status, status.ObservedGeneration < o.Generation}
 		case spec.KindVolume, spec.KindFilesystem:
 			var status spec.StorageStatus
 			err = o.Decode(nil, &status)
@@ -57,6 +59,7 @@ func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
 		n, declared := s.networks[nic.Network]
+		d.Unsettled = d.Unsettled || n.behind
 		guest, assigned := n.status.Guests[d.Name+"/"+name]
 		if !declared || n.status.State != "ready" || !assigned || guest.Released != nil || guest.Machine != "" && guest.Machine != d.UID {
 			what := spec.KindNetwork + "/" + nic.Network

@@ -1,6 +1,11 @@
 package provisioner
 
-import "hostler/containerbroker"
+import (
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+)
 
 // differences sorts the differences between an instance and its declaration by
 // their impact. A change that needs a restart counts as live if the instance is
@@ -35,10 +40,23 @@ func separating(d *Desired, inst *containerbroker.Instance, diff func(containerb
 	return changes
 }
 
-// recreateLeft reports whether the instance still needs a recreate to match its
-// declaration. It returns true if this is unknown, e.g. while storage is
-// missing.
-func recreateLeft(d *Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
-	return inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 ||
-		containerbroker.Worst(separating(d, inst, diff)) == containerbroker.ImpactRecreate
+// useConsents notes that the consents to restarts and recreates are used up if the
+// instance needs none to match its declaration. It notes nothing if this is unknown,
+// e.g. while storage is missing or a network changes.
+func useConsents(d *Desired, inst *containerbroker.Instance, status *spec.MachineStatus, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) {
+	r := &d.Record
+	if status.ConsentsUsed >= r.Consents && status.RestartConsentsUsed >= r.RestartConsents ||
+		inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 || d.Unsettled {
+		return
+	}
+	changes := separating(d, inst, diff)
+	needs := func(i containerbroker.Impact) bool {
+		return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Impact == i })
+	}
+	if !needs(containerbroker.ImpactRecreate) {
+		status.ConsentsUsed = r.Consents
+	}
+	if !needs(containerbroker.ImpactRestart) {
+		status.RestartConsentsUsed = r.RestartConsents
+	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // An administrator's key that is added to hostler.yaml takes effect only in new
-// machines. It causes no recreate, even if the last recreate was allowed, and
-// no second first boot. A machine that declares `on-change: rerun` gets the key
+// machines. It causes no recreate or restart, even if the last one was allowed,
+// and no second first boot. A machine that declares `on-change: rerun` gets the key
 // at its next restart.
 func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 	r := newRig(t)
@@ -26,7 +26,10 @@ func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 	keys("ssh-ed25519 AAAA one")
 	allowed := func(m *spec.MachineRecord) { m.Consent([]string{"recreate"}) }
 	r.declare("web", allowed)
-	r.declare("again", func(m *spec.MachineRecord) { m.Machine.CloudInit.OnChange = spec.OnChangeRerun })
+	r.declare("again", func(m *spec.MachineRecord) {
+		m.Machine.CloudInit.OnChange = spec.OnChangeRerun
+		m.Consent([]string{"restart"})
+	})
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
 	r.awaitState("again", spec.MachineRunning)

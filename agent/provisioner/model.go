@@ -6,7 +6,6 @@ package provisioner
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"hostler/agent/spec"
@@ -44,6 +43,8 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
+	// Unsettled is true if a change of one of the networks is still being made.
+	Unsettled bool
 	// NotAutostarted is true if MarkNotAutostarted() marked the machine.
 	NotAutostarted bool
 	// Booted is true if markBooted() marked the machine.
@@ -82,19 +83,19 @@ func (d *Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d
 func (d *Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
 // allows reports whether the user permitted changes of this impact. Permission
-// for a recreate ends with that recreate. Otherwise a later change of the
-// host's configuration, e.g. a new administrator's key, could cause a recreate
-// that the user did not permit.
+// ends with the restart or recreate. Otherwise a later change of the host, e.g. a
+// new administrator's key or another DNS server, could cause one that the user did
+// not permit.
 func (d *Desired) allows(i containerbroker.Impact) bool {
-	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
+	switch i {
+	case containerbroker.ImpactNone, containerbroker.ImpactLive:
 		return true
-	}
-	if i == containerbroker.ImpactRecreate {
+	case containerbroker.ImpactRestart:
+		return d.Record.AllowsRestart(&d.Status)
+	case containerbroker.ImpactRecreate:
 		return d.Record.AllowsRecreate(&d.Status)
 	}
-	return slices.ContainsFunc(d.Record.Allow, func(a string) bool {
-		return a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart
-	})
+	return false
 }
 
 // Observed is the state of the hypervisor and the journal as read by one pass.

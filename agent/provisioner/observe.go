@@ -142,9 +142,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if slices.ContainsFunc(slices.Concat(status.Uses, status.UsesNICs), func(object string) bool { return !d.Status.InUse(object) }) {
 			taking[d.UID] = *d
 		}
-		if status.ConsentsUsed < d.Record.Consents && !recreateLeft(d, inst, w.Differ.Diff) {
-			status.ConsentsUsed = d.Record.Consents
-		}
+		useConsents(d, inst, &status, w.Differ.Diff)
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(&status) {
 			status.Addresses = slices.Clone(inst.Addresses[:min(len(inst.Addresses), containerbroker.MaxAddresses)])
 		}

@@ -236,7 +236,7 @@ func TestClassification(t *testing.T) {
 			policy: Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})}, want: []string{"restart web held, allow restart"},
 		},
 		{
-			name: "a restart with a word", desired: []Desired{machine("web", provisioned, func(d *Desired) { d.Record.Allow = []string{"restart"} })},
+			name: "a restart with a word", desired: []Desired{machine("web", provisioned, func(d *Desired) { d.Record.Consent([]string{"restart"}) })},
 			instances: []containerbroker.Instance{instance("web")},
 			policy:    Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})}, want: []string{"restart web"},
 		},

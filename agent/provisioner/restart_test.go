@@ -32,7 +32,7 @@ func TestInterruptedRestartIsRepeatedUntilTheChangeIsMade(t *testing.T) {
 				fail = r.fake.LoseReplies
 			}
 			fail(failing, "web", 1, errors.New("not now"))
-			r.declare("web", func(m *spec.MachineRecord) { m.Machine.Nesting, m.Allow = true, []string{"restart"} })
+			r.declare("web", func(m *spec.MachineRecord) { m.Machine.Nesting = true; m.Consent([]string{"restart"}) })
 			r.eventually("the change and the restart after "+string(failing)+map[bool]string{true: ", its reply lost"}[lost], func() bool {
 				now, _ := r.fake.Get("web")
 				return now.Nesting && now.PID != before.PID && now.PID != 0 && r.fake.Calls(brokertest.SetPower) > powers
@@ -54,7 +54,7 @@ func TestRefusedChangeLeavesTheInstanceRunning(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 	before, _ := r.fake.Get("web")
 	r.fake.Fail(brokertest.Update, "web", -1, fault.New(fault.NeedsOperator, "there is no such thing"))
-	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Nesting, m.Allow = true, []string{"restart"} })
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Nesting = true; m.Consent([]string{"restart"}) })
 	r.awaitState("web", spec.MachineError)
 	r.declare("web")
 	r.awaitState("web", spec.MachineRunning)
@@ -105,7 +105,7 @@ func TestRestartsWithoutEffectAreReported(t *testing.T) {
 		return n
 	}
 	hypervisor.refuses.Store(true)
-	allowed := func(m *spec.MachineRecord) { m.Machine.CPUs, m.Allow = 2, []string{"restart"} }
+	allowed := func(m *spec.MachineRecord) { m.Machine.CPUs = 2; m.Consent([]string{"restart"}) }
 	r.declare("web", allowed)
 	s := r.awaitState("web", spec.MachineError)
 	if !strings.Contains(s.Message, "a restart did not change memory") || !strings.Contains(s.Message, "hostler retry machine/web") {
@@ -129,7 +129,8 @@ func TestRestartsWithoutEffectAreReported(t *testing.T) {
 	r.declare("web", allowed, func(m *spec.MachineRecord) { m.RetryRequest = 1 })
 	r.eventually("another restart", func() bool { return restarts() == 2 })
 	r.awaitState("web", spec.MachineError)
-	// When the change is made, the report ends, and later drift is corrected.
+	// When the change is made, the report ends, and later drift
+	// is corrected with consent.
 	hypervisor.refuses.Store(false)
 	r.fake.Change("web", func(*containerbroker.Instance) {})
 	r.eventually("the restart to be forgotten", func() bool {
@@ -138,6 +139,11 @@ func TestRestartsWithoutEffectAreReported(t *testing.T) {
 	})
 	hypervisor.refuses.Store(true)
 	r.fake.Change("web", func(*containerbroker.Instance) {})
+	r.eventually("another consent is asked for", func() bool {
+		s, _ := r.status("web")
+		return strings.Contains(s.Message, "needs restart") && restarts() == 2
+	})
+	r.declare("web", allowed, allowed)
 	r.eventually("the restart for what was changed by hand", func() bool { return restarts() == 3 })
 	r.awaitState("web", spec.MachineError)
 }

@@ -482,7 +482,8 @@ func TestLiveChangesAreMadeAndOthersAreHeld(t *testing.T) {
 		t.Error("restarted unasked")
 	}
 	r.declare("web", func(m *spec.MachineRecord) {
-		m.Machine.CPUs, m.Machine.Nesting, m.Allow = 2, true, []string{"restart"}
+		m.Machine.CPUs, m.Machine.Nesting = 2, true
+		m.Consent([]string{"restart"})
 	})
 	r.eventually("the allowed restart", func() bool { i, _ := r.fake.Get("web"); return i.PID != before.PID && i.Nesting })
 	r.awaitState("web", spec.MachineRunning)

@@ -24,8 +24,10 @@ const (
 type MachineRecord struct {
 	Header
 	Machine Machine `json:"machine"`
-	// Consents counts the allowed recreates; see MachineStatus.ConsentsUsed.
-	Consents int `json:"consents,omitempty"`
+	// Consents counts the allowed recreates, and RestartConsents the allowed restarts
+	// and recreates; see MachineStatus.ConsentsUsed.
+	Consents        int `json:"consents,omitempty"`
+	RestartConsents int `json:"restart-consents,omitempty"`
 	// PowerOverride is the power state requested by `hostler start` or `stop`;
 	// applying the declaration again clears it. Nil means as declared.
 	PowerOverride *bool `json:"power-override,omitempty"`
@@ -45,19 +47,28 @@ type MachineRecord struct {
 	Migration *Migration `json:"migration,omitempty"`
 }
 
-// Consent records the impacts that the user allows. It counts each consent to a
-// recreate, because a consent is valid for a single recreate.
+// Consent records impacts that the user allows, besides those allowed before. It
+// counts each consent, because a consent is valid for a single restart or recreate.
 func (r *MachineRecord) Consent(impacts []string) {
 	r.Header.Consent(impacts)
-	if slices.Contains(impacts, "recreate") {
+	if slices.Contains(impacts, AllowRecreate) {
 		r.Consents++
+	}
+	if len(impacts) > 0 {
+		r.RestartConsents++
 	}
 }
 
 // AllowsRecreate reports whether the user allowed a recreate that was not carried out
 // yet.
 func (r *MachineRecord) AllowsRecreate(s *MachineStatus) bool {
-	return r.Consents > s.ConsentsUsed && slices.Contains(r.Allow, "recreate")
+	return r.Consents > s.ConsentsUsed && slices.Contains(r.Allow, AllowRecreate)
+}
+
+// AllowsRestart reports whether the user allowed a restart or a recreate that was not
+// carried out yet.
+func (r *MachineRecord) AllowsRestart(s *MachineStatus) bool {
+	return r.RestartConsents > s.RestartConsentsUsed && len(r.Allow) > 0 || r.AllowsRecreate(s)
 }
 
 // MachineState is the state of a machine.
@@ -120,6 +131,8 @@ type MachineStatus struct {
 	// ConsentsUsed is the number of consents in the record when the instance was last
 	// observed to need no recreate. These consents are used up.
 	ConsentsUsed int `json:"consents-used,omitempty"`
+	// RestartConsentsUsed likewise counts the consents to restarts.
+	RestartConsentsUsed int `json:"restart-consents-used,omitempty"`
 	// FormerConsentUsed is how an earlier version told that all consents are used up: by
 	// the generation of the record.
 	FormerConsentUsed int64 `json:"consent-used,omitempty"`

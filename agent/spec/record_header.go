@@ -1,5 +1,13 @@
 package spec
 
+import "slices"
+
+// The impacts of Header.Allow.
+const (
+	AllowRestart  = "restart"
+	AllowRecreate = "recreate"
+)
+
 // Header begins the record of each declared object: a machine, network, volume
 // or filesystem.
 type Header struct {
@@ -23,6 +31,7 @@ type Header struct {
 // Head returns the header, for code that treats all kinds of records alike.
 func (h *Header) Head() *Header { return h }
 
-// Consent records the impacts that the user allows, instead of those allowed
-// before.
-func (h *Header) Consent(impacts []string) { h.Allow = impacts }
+// Consent records impacts that the user allows, besides those allowed before.
+func (h *Header) Consent(impacts []string) {
+	h.Allow = slices.Compact(slices.Sorted(slices.Values(slices.Concat(h.Allow, impacts))))
+}

@@ -144,7 +144,12 @@ func (s sheet) machine(o client.Object) {
 		generation += fmt.Sprintf(" (the status is of %d: the change is not carried out yet)", st.ObservedGeneration)
 	}
 	s.field("Generation", generation)
-	s.field("Allowed", strings.Join(r.Allow, ", "))
+	switch {
+	case r.AllowsRecreate(&st):
+		s.field("Allowed", spec.AllowRecreate)
+	case r.AllowsRestart(&st):
+		s.field("Allowed", spec.AllowRestart)
+	}
 	if r.PowerOverride != nil {
 		s.field("Power", map[bool]string{true: "started", false: "stopped"}[*r.PowerOverride]+" by hand, until the declaration is applied again")
 	}

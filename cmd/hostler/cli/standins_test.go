@@ -175,7 +175,7 @@ func webObject() client.Object {
 	return client.Object{
 		Kind: "machine", Name: "web", UID: "uid-web", Revision: 7, Generation: 3, Life: "alive",
 		Created: *before(time.Hour), Updated: *before(time.Minute),
-		Spec: json.RawMessage(`{"declaration":"site","allow":["restart"],"machine":{"type":"lxd","image":"debian/12","cpus":2,"memory":"512MiB","cloud-init":{"user-data":"#cloud-config\npackages: [nginx]\n"}}}`),
+		Spec: json.RawMessage(`{"declaration":"site","allow":["restart"],"restart-consents":1,"machine":{"type":"lxd","image":"debian/12","cpus":2,"memory":"512MiB","cloud-init":{"user-data":"#cloud-config\npackages: [nginx]\n"}}}`),
 		Status: spec.Encode(spec.MachineStatus{
 			State: spec.MachineError, Message: "cannot set limits: refused",
 			Instance: &spec.InstanceInfo{Name: "web", Created: *before(50 * time.Minute)}, Addresses: []string{"10.20.0.10"},
