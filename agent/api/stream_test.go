@@ -232,6 +232,10 @@ func TestANewImageRetriesWhatLackedIt(t *testing.T) {
 	if _, err := c.ImageBuild(t.Context(), "bad/1", "", nil); err == nil || retried() != "" {
 		t.Errorf("a build that failed: %v, retried are %q", err, retried())
 	}
+	// Each attempt of a machine asks for its image, so this is no reason for another.
+	if _, err := b.worker(t, "lxd").EnsureImage(t.Context(), "debian/12", func(string, int) {}); err != nil || retried() != "" {
+		t.Errorf("an image that a worker needs: %v, retried are %q", err, retried())
+	}
 	if _, err := c.ImageBuild(t.Context(), "debian/12", "", nil); err != nil || retried() != "lacks waits" {
 		t.Errorf("a build: %v, retried are %q", err, retried())
 	}

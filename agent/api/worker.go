@@ -32,12 +32,7 @@ func (s *Server) workerRoutes() (rows []route) {
 	return rows
 }
 
-// ensureImage makes an image usable for a container type. Then it requests new
-// attempts for machines that lacked the image.
+// ensureImage makes an image usable for a container type.
 func (s *Server) ensureImage(ctx context.Context, t spec.ContainerType, reference string, report func(client.Progress)) (string, error) {
-	id, err := s.o.Service.Builder.Ensure(ctx, t, reference, report)
-	if err == nil {
-		s.imageCame(ctx, reference)
-	}
-	return id, err
+	return s.o.Service.Builder.Ensure(ctx, t, reference, report)
 }
