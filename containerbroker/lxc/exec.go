@@ -3,10 +3,13 @@ package lxc
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -34,13 +37,16 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	if err := d.enterable(ctx, name); err != nil {
 		return -1, err
 	}
-	// lxc-attach says only in its log why it cannot run a command.
-	log, err := os.CreateTemp("", "hostler-exec-*.log")
+	// lxc-attach says only in its log why it cannot run a command. The log is in
+	// memory, so that none is left on the host if this process is killed.
+	memory, err := unix.MemfdCreate("lxc-attach.log", unix.MFD_CLOEXEC)
 	if err != nil {
-		return -1, err
+		return -1, fmt.Errorf("cannot make a log for lxc-attach: %w", err)
 	}
-	defer func() { _, _ = log.Close(), os.Remove(log.Name()) }()
-	args := []string{"-P", d.opts.Path, "-n", name, "-q", "-o", log.Name(), "--clear-env"}
+	log := os.NewFile(uintptr(memory), "lxc-attach.log")
+	defer func() { _ = log.Close() }()
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory)
+	args := []string{"-P", d.opts.Path, "-n", name, "-q", "-o", path, "--clear-env"}
 	for _, variable := range guestEnv {
 		key, _, _ := strings.Cut(variable, "=")
 		if _, set := req.Env[key]; !set {
@@ -61,16 +67,16 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	if err != nil {
 		return -1, err
 	}
-	return code, d.attachFailed(ctx, name, code, log.Name(), req)
+	return code, d.attachFailed(ctx, name, code, log, req)
 }
 
 // attachFailed tells a command that could not be run from one that ended with
 // the same exit code, by lxc-attach's log.
-func (d *Driver) attachFailed(ctx context.Context, name string, code int, log string, req containerbroker.ExecRequest) error {
+func (d *Driver) attachFailed(ctx context.Context, name string, code int, log io.ReaderAt, req containerbroker.ExecRequest) error {
 	if code == 0 {
 		return nil
 	}
-	text, _ := readFile(log, 1<<20)
+	text, _ := io.ReadAll(io.NewSectionReader(log, 0, maxLog))
 	if len(text) == 0 {
 		return nil
 	}
@@ -85,7 +91,7 @@ func (d *Driver) attachFailed(ctx context.Context, name string, code int, log st
 		out = req.Stdout
 	}
 	if out != nil {
-		_, _ = fmt.Fprintf(out, "%s: %s\n", oneline.Clean(req.Command[0], 256), firstError(log))
+		_, _ = fmt.Fprintf(out, "%s: %s\n", oneline.Clean(req.Command[0], 256), firstError(text))
 	}
 	return nil
 }

@@ -107,7 +107,8 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 		return err
 	}
 	if code != 0 {
-		return fault.New(fault.Transient, "LXC says: %s", firstError(log))
+		text, _ := readFile(log, maxLog)
+		return fault.New(fault.Transient, "LXC says: %s", firstError(text))
 	}
 	if err := failpoint.Hit(failpoint.LXCStartedNotRecorded); err != nil {
 		return err
@@ -122,11 +123,13 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 	return d.plugAll(ctx, e)
 }
 
+// maxLog is how much of a log of liblxc is read, in bytes.
+const maxLog = 1 << 20
+
 // firstError returns the first error of liblxc's log. Its lines read "lxc-start
 // NAME TIME ERROR    source - file:function:line - message".
-func firstError(log string) string {
-	text, _ := readFile(log, 1<<20)
-	for line := range strings.Lines(string(text)) {
+func firstError(log []byte) string {
+	for line := range strings.Lines(string(log)) {
 		if _, rest, is := strings.Cut(line, " ERROR "); is {
 			if parts := strings.SplitN(rest, " - ", 3); len(parts) == 3 {
 				return oneline.Clean(parts[2], 512)
