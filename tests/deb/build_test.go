@@ -32,7 +32,7 @@ func TestContents(t *testing.T) {
 		"./usr/lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
 		"./usr/lib/systemd/system/hostler-cloud-init.service\n", "./usr/share/hostler/cloud-init/hostler_part_handler.py\n", "./usr/share/hostler/cloud-init/hostler-wait\n",
 		"./etc/cloud/clean.d/50-hostler\n", "./usr/share/doc/hostler/examples/cloud-init/packages.yaml\n", "./usr/share/man/man1/hostler-user-data.1.gz\n",
-		"./etc/hostler/hostler.yaml\n", "./usr/share/hostler/apparmor/lxc-hostler\n", "./etc/hostler/conf.d/\n",
+		"./etc/hostler/hostler.yaml\n", "./usr/share/hostler/apparmor/lxc-hostler\n", "./usr/lib/udev/rules.d/59-hostler.rules\n", "./etc/hostler/conf.d/\n",
 		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
 		"./usr/share/man/man5/hostler-config.5.gz\n", "./usr/share/man/man5/hostler.yaml.5.gz\n",
 		"./usr/share/doc/hostler/manual.md\n", "./usr/share/doc/hostler/examples/full.yaml\n",
