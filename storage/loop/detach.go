@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -171,7 +173,25 @@ func (s *Source) unused(path string, number uint64) error {
 	if holders := mounts.Holders(s.o.Proc, mounts.Used{FS: number, Block: number, Device: path}); len(holders) > 0 {
 		return storage.Busy(path, "", holders)
 	}
-	return nil
+	return s.notUnder(path)
+}
+
+// notUnder returns a BusyError if the host has made another device of the loop
+// device, e.g. activated a volume group on it. Such a device is held by the
+// kernel and by no process.
+func (s *Source) notUnder(path string) error {
+	above, err := os.ReadDir(filepath.Join(s.o.Sys, "block", filepath.Base(path), "holders"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot look for devices on %s: %w", path, err)
+	}
+	if len(above) == 0 {
+		return nil
+	}
+	name := above[0].Name()
+	if text, err := os.ReadFile(filepath.Join(s.o.Sys, "block", name, "dm/name")); err == nil {
+		name = strings.TrimSpace(string(text))
+	}
+	return storage.Busy(path, "the host's device "+name+" is on it; stop that device, e.g. with `dmsetup remove` or `mdadm --stop`", nil)
 }
 
 // Destroy implements storage.VolumeSource.
