@@ -69,7 +69,7 @@ func (d *Driver) recentPool(c *conn, name string) (*pool, error) {
 	at := time.Now()
 	p, err := c.openPool(name)
 	if err == nil {
-		d.pools.put(name, pool{pool: p.pool, dir: p.dir}, at)
+		d.pools.put(name, pool{pool: p.pool, dir: p.dir, shared: p.shared}, at)
 	}
 	return p, err
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +25,9 @@ type pool struct {
 	conn *conn
 	pool libvirt.StoragePool
 	dir  string
+	// shared means that the folder is a server's, which may not let libvirt give
+	// files to users.
+	shared bool
 }
 
 // fileMode is the mode of all files in the pool. libvirt gives a file to QEMU's
@@ -47,7 +53,7 @@ func (c *conn) openPool(name string) (*pool, error) {
 	if def.Type != "dir" && def.Type != "fs" && def.Type != "netfs" || def.Target == nil || !filepath.IsAbs(def.Target.Path) {
 		return nil, fault.New(fault.NeedsOperator, "storage pool %q is not a folder; set types.kvm.pool to a pool of type dir", name)
 	}
-	return &pool{conn: c, pool: p, dir: filepath.Clean(def.Target.Path)}, nil
+	return &pool{conn: c, pool: p, dir: filepath.Clean(def.Target.Path), shared: def.Type == "netfs"}, nil
 }
 
 // path returns the path of a file in the pool.
@@ -110,23 +116,37 @@ func (p *pool) create(v libvirtxml.StorageVolume) (libvirt.StorageVol, error) {
 	return made, err
 }
 
-// write makes a raw volume with the given content. It replaces an existing
-// volume.
+// write makes a raw volume with the given content, which survives a power cut. It
+// replaces an existing volume. libvirt does not sync an upload, so the file belongs
+// to this process's user, who syncs it, until a guest is started with it. The
+// server of a shared folder syncs the file by itself.
 func (p *pool) write(name string, content []byte) error {
+	rights := permissions()
+	if !p.shared {
+		rights.Owner = strconv.Itoa(os.Getuid())
+	}
 	v, err := p.create(libvirtxml.StorageVolume{
 		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: uint64(len(content)), Unit: "bytes"},
-		Target: &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}, Permissions: permissions()},
+		Target: &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}, Permissions: rights},
 	})
 	if err != nil {
 		return err
 	}
-	return p.conn.Call("fill volume "+name, func(l *libvirt.Libvirt) error {
+	err = p.conn.Call("fill volume "+name, func(l *libvirt.Libvirt) error {
 		err := l.StorageVolUpload(v, bytes.NewReader(content), 0, uint64(len(content)), 0)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		return err
 	})
+	if err != nil || p.shared {
+		return err
+	}
+	err = syncFile(p.path(name))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // the administrator has closed the folder to other users
+	}
+	return fault.Explain(err, "cannot sync volume %s", name)
 }
 
 // maxRead is the size, in bytes, of the largest volume that read() reads.
