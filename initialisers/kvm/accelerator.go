@@ -28,12 +28,16 @@ const (
 )
 
 // Outcome records how guests run on this host. It is stored until the next
-// boot, because another kernel may lead to another outcome.
+// boot, because another kernel may lead to another outcome. If the trial ran out of
+// time, it counts only until the next agent starts.
 type Outcome struct {
 	// Accelerator is AcceleratorKVM or AcceleratorTCG.
 	Accelerator string `json:"accelerator"`
 	// Reason says why KVM is not used. It is empty if KVM is used.
 	Reason string `json:"reason,omitempty"`
+	// TimedOut is true if the trial of KVM had no answer in time. KVM may be slow,
+	// e.g. because many guests start with the host.
+	TimedOut bool `json:"timed-out,omitempty"`
 	// Asked is the accelerator that the configuration named.
 	Asked string `json:"asked"`
 }
@@ -49,10 +53,21 @@ func ReadOutcome(p paths.Paths) (Outcome, error) {
 	return o, err
 }
 
+// unproven returns the reason why a trial of KVM is due, or "".
+func (i *Initialiser) unproven() string {
+	switch o, err := ReadOutcome(i.opts.Paths); {
+	case err != nil || o.Asked != i.opts.Accelerator:
+		return "the accelerator of guests has not been tested yet"
+	case o.TimedOut && !i.tried.Load():
+		return "the last test of KVM had no answer in time"
+	}
+	return ""
+}
+
 // prove decides how guests run on this host and stores the Outcome, unless one
 // is already stored for the configured accelerator.
 func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
-	if o, err := ReadOutcome(i.opts.Paths); err == nil && o.Asked == i.opts.Accelerator {
+	if i.unproven() == "" {
 		return nil
 	}
 	o := Outcome{Accelerator: AcceleratorTCG, Asked: i.opts.Accelerator, Reason: "it was asked for"}
@@ -70,13 +85,14 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 		case i.opts.Accelerator == AcceleratorKVM:
 			return fault.New(fault.NeedsOperator, "cannot run guests under KVM as types.kvm.accelerator demands: %w", err)
 		default:
-			o.Reason = rpc.Clean(err.Error(), 512)
+			o.Reason, o.TimedOut = rpc.Clean(err.Error(), 512), fault.Is(err, fault.NotReady)
 			i.log.Warn("Guests run without KVM, slowly.", "reason", o.Reason)
 		}
 	}
 	if err := i.askCapabilities(ctx, progress); err != nil {
 		return err
 	}
+	i.tried.Store(true)
 	return o.Write(i.opts.Paths)
 }
 
@@ -104,8 +120,12 @@ func (o Outcome) Write(p paths.Paths) error {
 }
 
 // tryTime limits the trial of a guest under KVM. If KVM works, the kernel boots
-// in a second or two.
-const tryTime = 20 * time.Second
+// in a second or two. A kernel that has begun in this time has slowTime, since KVM
+// runs it.
+const (
+	tryTime  = 20 * time.Second
+	slowTime = 2 * time.Minute
+)
 
 // firstWords are at the beginning of a Linux kernel's output. A kernel prints
 // one of lastWords after it has set up memory, interrupts, timers and devices,
@@ -117,7 +137,7 @@ var lastWords = []string{"Freeing unused kernel", "Unable to mount root", "Kerne
 // tryKVM boots a stock kernel for a moment under KVM. The device node alone
 // proves nothing, because on some hosts it can be opened, but a guest hangs
 // before its first output. The error is fault.Transient if the kernel could not
-// be started.
+// be started, and fault.NotReady if the time ran out.
 func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
 		return errors.New("the host has no /dev/kvm")
@@ -126,6 +146,16 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if kernel == "" {
 		return errors.New("there is no kernel in /boot to test KVM with, and its device alone is no proof")
 	}
+	begun, err := i.boot(ctx, kernel, tryTime)
+	if begun && fault.Is(err, fault.NotReady) {
+		_, err = i.boot(ctx, kernel, slowTime)
+	}
+	return err
+}
+
+// boot boots a kernel under KVM until it has come up. It also reports whether the
+// kernel has begun. The error is fault.NotReady if the time ran out.
+func (i *Initialiser) boot(ctx context.Context, kernel string, limit time.Duration) (begun bool, err error) {
 	args := []string{
 		"-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "512", "-nodefaults", "-no-user-config", "-display", "none",
 		"-no-reboot", "-serial", "stdio", "-kernel", kernel, "-append", "console=ttyS0 panic=-1",
@@ -136,11 +166,11 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if runner == nil {
 		runner = i.opts.Runner
 	}
-	spoke, up := false, false
-	_, err := runner.Run(ctx, run.Command{
-		Path: emulator(), Args: args, Timeout: tryTime,
+	up := false
+	_, err = runner.Run(ctx, run.Command{
+		Path: emulator(), Args: args, Timeout: limit,
 		OnLine: func(line string) {
-			spoke = spoke || strings.Contains(line, firstWords)
+			begun = begun || strings.Contains(line, firstWords)
 			for _, words := range lastWords {
 				if strings.Contains(line, words) {
 					up = true
@@ -149,17 +179,17 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 			}
 		},
 	})
-	switch {
+	switch late := errors.Is(err, context.DeadlineExceeded); {
 	case up:
-		return nil
-	case errors.Is(err, context.DeadlineExceeded) && spoke:
-		return fmt.Errorf("a kernel began under KVM and did not come up within %s", tryTime)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("/dev/kvm opens, but a kernel under KVM printed nothing for %s", tryTime)
+		return begun, nil
+	case late && begun:
+		return begun, fault.New(fault.NotReady, "a kernel began under KVM and did not come up within %s", limit)
+	case late:
+		return begun, fault.New(fault.NotReady, "/dev/kvm opens, but a kernel under KVM printed nothing for %s", limit)
 	case err != nil:
-		return err
+		return begun, err
 	}
-	return errors.New("a kernel under KVM ended before it had come up")
+	return begun, errors.New("a kernel under KVM ended before it had come up")
 }
 
 // stockKernel returns the path of a kernel of the host, or "" if there is none.

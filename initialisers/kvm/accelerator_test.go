@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/initialisers/kvm"
 	"hostler/internal/fault"
@@ -69,8 +70,10 @@ func TestAcceleratorIsProven(t *testing.T) {
 		}
 		h.ran()
 		// The outcome is kept until the configuration asks for another
-		// accelerator.
-		if ok, why := h.satisfied(); !ok || h.initialise() != nil || h.ran() != nil {
+		// accelerator. A trial without an answer in time is repeated when an agent
+		// starts.
+		kept := !errors.Is(c.end, context.DeadlineExceeded)
+		if ok, why := h.satisfied(); ok != kept || h.initialise() != nil || (h.ran() == nil) != kept {
 			t.Errorf("%+v: satisfied %v, %s", c, ok, why)
 		}
 		h.opts.Accelerator = map[bool]string{true: kvm.AcceleratorAuto, false: kvm.AcceleratorTCG}[c.asked == kvm.AcceleratorTCG]
@@ -102,6 +105,56 @@ func TestTrialWithoutAnAnswerIsNoOutcome(t *testing.T) {
 		}
 		if o, err := kvm.ReadOutcome(h.p); err == nil {
 			t.Errorf("%s: %+v", asked, o)
+		}
+	}
+}
+
+// C20: a trial that had no answer in time is no proof against KVM. Guests run
+// without KVM as long as the agent that made the trial, and the next agent repeats
+// it. A kernel that has begun gets more time at once.
+func TestSlowTrialIsRepeated(t *testing.T) {
+	for _, begins := range []bool{false, true} {
+		h := newHost(t)
+		h.programs()
+		h.libvirt.listen()
+		h.opts.Accelerator = kvm.AcceleratorAuto
+		h.file("/dev/kvm", "")
+		h.file("/boot/vmlinuz-6.1", "")
+		var limits []time.Duration
+		h.run.Handle(emulator, func(_ context.Context, command run.Command) (run.Result, error) {
+			limits = append(limits, command.Timeout)
+			if begins {
+				command.OnLine("Linux version 6.1")
+			}
+			if len(limits) == 1 {
+				return run.Result{}, context.DeadlineExceeded
+			}
+			command.OnLine("Freeing unused kernel image")
+			return run.Result{}, nil
+		})
+		agent := kvm.New(h.opts)
+		if err := agent.Initialise(t.Context(), func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		o, err := kvm.ReadOutcome(h.p)
+		if begins {
+			if err != nil || o.Accelerator != kvm.AcceleratorKVM || len(limits) != 2 || limits[1] <= limits[0] {
+				t.Errorf("a kernel that is slow: %+v, %v, after %v", o, err, limits)
+			}
+			continue
+		}
+		_, mend := agent.Guests()
+		if ok, why := agent.Satisfied(t.Context()); !ok || err != nil || o.Accelerator != kvm.AcceleratorTCG || len(limits) != 1 || !strings.Contains(mend, "systemctl restart hostlerd") {
+			t.Errorf("%+v, %v, after %v; satisfied %v, %s; mend %q", o, err, limits, ok, why, mend)
+		}
+		if ok, why := h.satisfied(); ok || !strings.Contains(why, "no answer in time") {
+			t.Errorf("the next agent is satisfied: %v, %s", ok, why)
+		}
+		if err := h.initialise(); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := kvm.ReadOutcome(h.p); err != nil || o.Accelerator != kvm.AcceleratorKVM {
+			t.Errorf("the next agent: %+v, %v", o, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"hostler/initialisers"
@@ -53,6 +54,7 @@ type Initialiser struct {
 	log  *slog.Logger
 
 	lateCalls rpc.LateCalls
+	tried     atomic.Bool // this process has stored an outcome
 }
 
 var (
@@ -93,8 +95,8 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if why := have.lacks(i.opts.Pool, i.networkOnce()); why != "" {
 		return false, why
 	}
-	if o, err := ReadOutcome(i.opts.Paths); err != nil || o.Asked != i.opts.Accelerator {
-		return false, "the accelerator of guests has not been tested yet"
+	if why := i.unproven(); why != "" {
+		return false, why
 	}
 	return true, ""
 }

@@ -64,5 +64,9 @@ func (i *Initialiser) Guests() (how, mend string) {
 	case o.Accelerator == AcceleratorKVM:
 		return "guests run under KVM: a kernel was booted to prove it", ""
 	}
-	return "guests run without KVM, some ten times slower: " + o.Reason, "give the host hardware virtualisation (/dev/kvm)"
+	mend = "give the host hardware virtualisation (/dev/kvm)"
+	if o.TimedOut {
+		mend = "when the host is less busy, run `systemctl restart hostlerd`, which tests KVM again; if it still fails, " + mend
+	}
+	return "guests run without KVM, some ten times slower: " + o.Reason, mend
 }
