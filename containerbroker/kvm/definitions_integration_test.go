@@ -32,6 +32,7 @@ func TestDefinitions(t *testing.T) {
 		{"F30 foreign domains stay", foreignDomainsStay},
 		{"W12 a guest with NUMA cells grows", laidOutGrows},
 		{"P28 a released guest keeps its image and is adopted whole", releasedKeepsItsImage},
+		{"a disk in another pool keeps its image", imageOfAnotherPoolStays},
 		{"another network leaves the first boot alone", seedKeepsTheFirstBoot},
 		{"W2 a clone is foreign", cloneIsForeign},
 		{"P27 files are not left in a pool that libvirt forgot", forgottenPoolKeepsInstance},

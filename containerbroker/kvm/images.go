@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	libvirt "github.com/digitalocean/go-libvirt"
 	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
@@ -183,8 +184,9 @@ func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorIm
 }
 
 // listImages returns hostler's images. If unsure is not nil, the users of some
-// images could not be read. With refresh, libvirt rescans the pool first.
-func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerbroker.HypervisorImage, unsure, err error) {
+// images could not be read. With everywhere, users in other pools count too, and
+// libvirt rescans the pools first.
+func (d *Driver) listImages(ctx context.Context, everywhere bool) (all []containerbroker.HypervisorImage, unsure, err error) {
 	c, err := d.open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -194,7 +196,7 @@ func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerb
 	if err != nil {
 		return nil, nil, err
 	}
-	volumes, err := where.volumes(refresh)
+	volumes, err := where.volumes(everywhere)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -202,10 +204,17 @@ func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerb
 	if err != nil {
 		return nil, nil, err
 	}
-	users, unsure, err := d.usersOf(where, volumes, instances)
+	overlays, closed := volumes, error(nil)
+	if everywhere {
+		var others []libvirt.StorageVol
+		others, closed = where.elsewhere()
+		overlays = slices.Concat(volumes, others)
+	}
+	users, unsure, err := d.usersOf(where, overlays, instances)
 	if err != nil {
 		return nil, nil, err
 	}
+	unsure = errors.Join(unsure, closed)
 	for _, v := range volumes {
 		path := where.path(v.Name)
 		id, ours := imageOf(d.opts.Namespace, v.Name)

@@ -34,6 +34,34 @@ func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err
 	return def, nil
 }
 
+// elsewhere rescans the other pools and returns their volumes. It leaves out pools
+// that are not active, and those that are not folders, because their volumes have no
+// backing files. unsure names the pools that could not be read.
+func (p *pool) elsewhere() (all []libvirt.StorageVol, unsure error) {
+	pools, err := value(p.conn, "list the storage pools", func(l *libvirt.Libvirt) ([]libvirt.StoragePool, error) {
+		found, _, err := l.ConnectListAllStoragePools(1, libvirt.ConnectListStoragePoolsActive)
+		return found, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range pools {
+		if other.UUID == p.pool.UUID {
+			continue
+		}
+		where, err := p.conn.openPool(other.Name)
+		if fault.Is(err, fault.NeedsOperator) {
+			continue
+		}
+		var found []libvirt.StorageVol
+		if err == nil {
+			found, err = where.volumes(true)
+		}
+		all, unsure = append(all, found...), errors.Join(unsure, err)
+	}
+	return all, unsure
+}
+
 // usersOf returns the users of each image, by the image's digest. Users are
 // instances with a stamp, and volumes of released or foreign domains whose
 // backing file is the image. Such a volume is listed by the name of its domain,

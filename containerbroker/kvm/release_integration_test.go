@@ -56,6 +56,22 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 	}
 }
 
+// A disk in another pool also keeps the image that is its backing file.
+func imageOfAnotherPoolStays(t *testing.T, r *rig) {
+	t.Helper()
+	m, dir := r.machine(r.broker("hostler"), "theirs"), t.TempDir()
+	r.server.Virsh("pool-define-as", "other", "dir", "--target", dir)
+	r.server.Virsh("pool-start", "other")
+	t.Cleanup(func() {
+		r.server.Virsh("pool-destroy", "other")
+		r.server.Virsh("pool-undefine", "other")
+	})
+	// libvirt has not seen the file yet.
+	image := filepath.Join(r.server.PoolDir, "hostler-image-hostler-"+m.ImageID+".qcow2")
+	host(t, "/usr/bin/qemu-img", "create", "-f", "qcow2", "-b", image, "-F", "qcow2", filepath.Join(dir, "theirs.qcow2"))
+	imageStays(t, r, m, "theirs.qcow2")
+}
+
 // imageStays checks that the machine's image cannot be deleted, and that the
 // message names its users.
 func imageStays(t *testing.T, r *rig, m containerbroker.Machine, user string) {
