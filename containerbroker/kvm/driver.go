@@ -82,6 +82,7 @@ type Driver struct {
 	keys    map[string][]byte // the keys of records and digests, by namespace
 
 	flights flight.Group[containerbroker.Report, string]
+	swept   sync.Once // before the first image is made
 
 	// asking is a semaphore. It bounds how many guests' agents are asked for
 	// their addresses at the same time. askWithin bounds the time that a

@@ -95,17 +95,35 @@ func (d *Driver) place(ctx context.Context, from, to, ref string, progress conta
 		if _, err := os.Stat(to); err == nil {
 			return to, nil
 		}
+		d.swept.Do(func() { d.removePartial(filepath.Dir(to)) })
 		containerbroker.Progress(report).Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
 		return to, d.makeFile(ctx, from, to, ref)
 	})
 	return err
 }
 
+// partial returns the path of the incomplete file of an image.
+func partial(image string) string {
+	return filepath.Join(filepath.Dir(image), "."+filepath.Base(image)+paths.TempSuffix)
+}
+
+// removePartial removes the incomplete files of images that killed agents of this
+// namespace left in a folder. Meanwhile, this driver must not make an image.
+func (d *Driver) removePartial(dir string) {
+	left, _ := filepath.Glob(partial(filepath.Join(dir, imageName(d.opts.Namespace, "*"))))
+	for _, path := range left {
+		name, _ := strings.CutPrefix(strings.TrimSuffix(filepath.Base(path), paths.TempSuffix), ".")
+		if _, ours := imageOf(d.opts.Namespace, name); ours {
+			d.log.Info("Removed the incomplete file of an image.", "path", path, "error", os.Remove(path))
+		}
+	}
+}
+
 // makeFile makes the file of an image, either a copy of a qcow2 disk or a
 // conversion of a raw disk. The file gets its name only when it is complete and
 // synced (Z8). Two calls for the same file must not run at the same time.
 func (d *Driver) makeFile(ctx context.Context, from, to, ref string) error {
-	tmp := filepath.Join(filepath.Dir(to), "."+filepath.Base(to)+paths.TempSuffix)
+	tmp := partial(to)
 	defer func() { _ = os.Remove(tmp) }()
 	_ = os.Remove(tmp)
 	in, err := os.Open(from)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -81,5 +83,33 @@ func TestOneContentIsPlacedOnce(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
 		t.Errorf("left in the pool: %v, %v", all, err)
+	}
+}
+
+// The first image that an agent puts into the pool removes the partial files of
+// killed agents of its namespace, whatever their images are.
+func TestPartialImagesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	raw := filepath.Join(dir, "raw")
+	digest := strings.Repeat("0a", 32)
+	for _, name := range []string{"raw", "." + imageName("hostler", digest) + ".hostler-tmp", "." + imageName("hostler-two", digest) + ".hostler-tmp", ".other.hostler-tmp"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("QFI\xfb"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := New(Options{Namespace: "hostler"})
+	if err := d.place(t.Context(), raw, filepath.Join(dir, imageName("hostler", strings.Repeat("0b", 32))), "debian/12", nil); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	all, err := filepath.Glob(filepath.Join(dir, ".*.hostler-tmp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		left = append(left, filepath.Base(path))
+	}
+	if want := []string{"." + imageName("hostler-two", digest) + ".hostler-tmp", ".other.hostler-tmp"}; !slices.Equal(left, want) {
+		t.Errorf("left are %q, want %q", left, want)
 	}
 }
