@@ -85,6 +85,10 @@ func (p *planner) bridge(b Bridge) {
 		return
 	}
 	ports := p.ports(b)
+	for i := range ports {
+		// The kernel deletes the routes and IPv6 addresses of a bridge that goes down.
+		ports[i].lost = !exists || !l.Up
+	}
 	guarded := len(ports) > 0
 	stamp := Stamp(p.w.Namespace, b.UID)
 	mac, mtu := bridgeMAC(stamp), b.MTU
@@ -120,7 +124,7 @@ func (p *planner) bridge(b Bridge) {
 	if !l.Up {
 		step(Step{Op: SetUp})
 	}
-	wanted := b.addresses(ports)
+	wanted := p.addresses(b, ports)
 	for _, a := range wanted {
 		p.addAddress(b.UID, b.Name, a, guarded)
 	}
@@ -176,15 +180,16 @@ func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	return nil
 }
 
-// addresses returns the declared addresses and the addresses of the ports.
-func (b Bridge) addresses(ports []port) []Address {
+// addresses returns the addresses that the bridge must bear: the declared
+// addresses, and those addresses of the ports that must move to the bridge.
+func (p *planner) addresses(b Bridge, ports []port) []Address {
 	var all []Address
 	for _, prefix := range b.Addresses {
 		all = append(all, Address{Prefix: prefix, Broadcast: broadcast(prefix)})
 	}
 	for _, port := range ports {
 		for _, a := range port.had.Addresses {
-			if !slices.ContainsFunc(all, a.same) {
+			if (port.lost || len(p.bearers(port, a, b.Name)) > 0) && !slices.ContainsFunc(all, a.same) {
 				all = append(all, a)
 			}
 		}
@@ -192,25 +197,34 @@ func (b Bridge) addresses(ports []port) []Address {
 	return all
 }
 
-// dropExtra deletes permanent addresses of the bridge that are not wanted.
-// Expiring addresses belong to a DHCP client or to the kernel.
+// dropExtra deletes permanent addresses of the bridge that are not declared.
+// Expiring addresses belong to a DHCP client or to the kernel. A bridge with
+// host NICs is the host's own connection, so other programs and the NICs'
+// managers add addresses to it. There dropExtra deletes only formerly declared
+// addresses.
 func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
-	if p.unrecordedPort(b, ports) {
-		return
-	}
-	for _, a := range p.o.AddressesOf(b.Name) {
+	isExtra := func(a Address) bool {
 		if !a.Permanent() || a.Prefix.Addr().IsLinkLocalUnicast() || slices.ContainsFunc(wanted, a.same) || p.isOnlyBearer(a) {
-			continue
+			return false
 		}
+		return len(b.Ports) == 0 || slices.Contains(b.Former, a.Prefix) && !isOfPort(a, ports)
+	}
+	extra := filter(p.o.AddressesOf(b.Name), isExtra)
+	for _, a := range extra {
 		p.deleteAddress(Step{UID: b.UID, Link: b.Name, Address: &a, Guarded: len(ports) > 0})
-		// Deleting the first address of a network may make the kernel drop the
-		// network's other addresses.
-		for _, other := range wanted {
-			if other.Prefix.Addr().Is4() && other.Prefix.Masked() == a.Prefix.Masked() {
-				p.do(Step{Op: AddAddress, UID: b.UID, Link: b.Name, Address: &other, Guarded: len(ports) > 0})
-			}
+	}
+	// Deleting the first address of a network may make the kernel drop the
+	// network's other addresses.
+	for _, a := range p.o.AddressesOf(b.Name) {
+		if a.Prefix.Addr().Is4() && slices.ContainsFunc(extra, func(gone Address) bool { return gone.Prefix.Masked() == a.Prefix.Masked() }) {
+			a.Link = ""
+			p.do(Step{Op: AddAddress, UID: b.UID, Link: b.Name, Address: &a, Guarded: len(ports) > 0})
 		}
 	}
+}
+
+func isOfPort(a Address, ports []port) bool {
+	return slices.ContainsFunc(ports, func(port port) bool { return slices.ContainsFunc(port.had.Addresses, a.same) })
 }
 
 // isOnlyBearer reports whether the address belonged to a NIC and no link other

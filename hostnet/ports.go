@@ -11,6 +11,10 @@ import (
 type port struct {
 	name string
 	had  NICSettings
+	// lost means that the bridge has lost the NIC's settings, because it is absent or
+	// down. Only then are settings put back that no link has: on a bridge that is up,
+	// their absence is the work of the NIC's manager or of another program.
+	lost bool
 }
 
 // refusal returns the reason why a link must not be put under a bridge, or nil.
@@ -64,7 +68,7 @@ func (p *planner) ports(b Bridge) []port {
 		if err := refusal(p.w.Namespace, p.o, nic); err != nil {
 			p.problem(b, err)
 			if recorded && fault.Is(err, fault.NotReady) {
-				ports = append(ports, port{nic, had})
+				ports = append(ports, port{name: nic, had: had})
 			}
 			continue
 		}
@@ -82,7 +86,7 @@ func (p *planner) ports(b Bridge) []port {
 				}
 			}
 		}
-		ports = append(ports, port{nic, had})
+		ports = append(ports, port{name: nic, had: had})
 	}
 	return ports
 }
@@ -98,18 +102,13 @@ func (p *planner) otherBridge(b Bridge, nic string) string {
 	return ""
 }
 
-func (p *planner) unrecordedPort(b Bridge, ports []port) bool {
-	return slices.ContainsFunc(ports, func(port port) bool {
-		_, recorded := p.w.NICSettings[port.name]
-		l, _ := p.o.Link(port.name)
-		return !recorded && len(port.had.Addresses) == 0 && l.Master == b.Name
-	})
-}
-
 func (p *planner) enslave(b Bridge, port port) {
 	l, ok := p.o.Link(port.name)
 	if !ok {
 		return
+	}
+	if l.Master != b.Name || port.lost {
+		p.addNeighbours(b.UID, port, b.Name)
 	}
 	if l.Master != b.Name {
 		p.reversePath(b.UID, b.Name, loose, true)
@@ -128,12 +127,19 @@ func (p *planner) enslave(b Bridge, port port) {
 func (p *planner) move(uid string, port port, to string) {
 	p.moveRoutes(uid, port, to)
 	for _, a := range port.had.Addresses {
-		for _, place := range p.places(port, to) {
-			if !p.w.declares(place, a.Prefix) && (place == port.name || !a.Prefix.Addr().IsLinkLocalUnicast()) {
-				p.deleteAddress(Step{UID: uid, Link: place, Address: &a, Heir: to, Guarded: true})
-			}
+		for _, bearer := range p.bearers(port, a, to) {
+			p.deleteAddress(Step{UID: uid, Link: bearer, Address: &a, Heir: to, Guarded: true})
 		}
 	}
+}
+
+// bearers returns the links other than to that have an address of the NIC and
+// must lose it.
+func (p *planner) bearers(port port, a Address, to string) []string {
+	return slices.DeleteFunc(p.places(port, to), func(place string) bool {
+		return p.w.declares(place, a.Prefix) || place != port.name && a.Prefix.Addr().IsLinkLocalUnicast() ||
+			!slices.ContainsFunc(p.o.AddressesOf(place), a.same)
+	})
 }
 
 // places returns the names of the links that may bear the NIC's addresses or
@@ -148,14 +154,17 @@ func (p *planner) places(port port, to string) []string {
 	return slices.DeleteFunc(places, func(name string) bool { return name == to })
 }
 
-func (p *planner) moveRoutes(uid string, port port, to string) {
-	places := p.places(port, to)
+func (p *planner) addNeighbours(uid string, port port, to string) {
 	for _, n := range port.had.Neighbours {
 		n.Link = to
 		if !slices.Contains(p.o.Neighbours, n) {
 			p.do(Step{Op: AddNeighbour, UID: uid, Link: to, Neighbour: &n, Guarded: true})
 		}
 	}
+}
+
+func (p *planner) moveRoutes(uid string, port port, to string) {
+	places := p.places(port, to)
 	// Routes to directly connected networks come first, because the gateways of
 	// the other routes are in such networks.
 	routes := slices.Clone(port.had.Routes)
@@ -169,13 +178,12 @@ func (p *planner) moveRoutes(uid string, port port, to string) {
 		return 1
 	})
 	for _, r := range routes {
-		if !slices.ContainsFunc(p.o.RoutesOf(to), r.same) {
+		bearers := slices.DeleteFunc(slices.Clone(places), func(place string) bool { return !slices.ContainsFunc(p.o.RoutesOf(place), r.same) })
+		if (port.lost || len(bearers) > 0) && !slices.ContainsFunc(p.o.RoutesOf(to), r.same) {
 			p.do(Step{Op: AddRoute, UID: uid, Link: to, Route: &r, Guarded: true})
 		}
-		for _, place := range places {
-			if slices.ContainsFunc(p.o.RoutesOf(place), r.same) {
-				p.do(Step{Op: DeleteRoute, UID: uid, Link: place, Route: &r, Guarded: true})
-			}
+		for _, bearer := range bearers {
+			p.do(Step{Op: DeleteRoute, UID: uid, Link: bearer, Route: &r, Guarded: true})
 		}
 	}
 }
@@ -240,10 +248,11 @@ func (p *planner) giveBack(nic string) {
 	for _, a := range had.Addresses {
 		p.addAddress(uid, nic, a, true)
 	}
+	from := port{name: nic, had: had, lost: true}
+	p.addNeighbours(uid, from, nic)
 	// The NIC stays under the bridge until the routes have moved. Packets can
 	// leave through either link meanwhile. The bridge keeps its addresses until
 	// the NIC has left, because a bridge without addresses accepts no packets.
-	from := port{nic, had}
 	if l.Master != "" {
 		p.reversePath(uid, l.Master, loose, true)
 		p.do(Step{Op: LearnNeighbours, UID: uid, Link: nic, Bridge: l.Master, Guarded: true})

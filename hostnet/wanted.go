@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,9 @@ type Bridge struct {
 	// UID is the uid of the network, which is part of the stamp.
 	UID       string
 	Addresses []netip.Prefix
+	// Former are addresses that were declared for the bridge before. Plan deletes
+	// them from a bridge with Ports, whose other addresses are not ours.
+	Former []netip.Prefix
 	// MTU is in bytes; 0 means the MTU of the first port, or the kernel's default
 	// if there is no port.
 	MTU int
@@ -118,6 +122,43 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 		}
 	}
 	return c, nil
+}
+
+// Leaving returns the settings that a NIC takes along when it leaves a bridge. had
+// are its recorded settings, and declared are the addresses that were declared for
+// the bridge. Recorded settings that the bridge no longer bears are left out,
+// because the NIC's manager or another program has removed them. A NIC with the
+// bridge's MAC address also takes what others have added to the bridge, e.g.
+// leases.
+func Leaving(had NICSettings, o Observed, bridge string, declared []netip.Prefix) NICSettings {
+	now, err := Carry(o, bridge)
+	if l, _ := o.Link(bridge); err != nil || !l.Up {
+		return had
+	}
+	var keeps []Address
+	for _, a := range now.Addresses {
+		recorded := slices.ContainsFunc(had.Addresses, a.same)
+		added := now.MAC == had.MAC && !slices.Contains(declared, a.Prefix) && !a.Prefix.Addr().IsLinkLocalUnicast()
+		if recorded || added {
+			keeps = append(keeps, a)
+		}
+	}
+	// A bridge has its own link-local address.
+	keeps = append(keeps, filter(had.Addresses, func(a Address) bool {
+		return a.Prefix.Addr().IsLinkLocalUnicast() && !slices.ContainsFunc(keeps, a.same)
+	})...)
+	had.Addresses = keeps
+	had.Routes = filter(now.Routes, func(r Route) bool {
+		return slices.ContainsFunc(had.Routes, r.same) || now.MAC == had.MAC && had.reaches(r)
+	})
+	return had
+}
+
+// reaches reports whether a link with only these addresses can have the route.
+func (c NICSettings) reaches(r Route) bool {
+	source := !r.Source.IsValid() || slices.ContainsFunc(c.Addresses, func(a Address) bool { return a.Prefix.Addr() == r.Source })
+	return source && (!r.Gateway.IsValid() || r.OnLink || r.Gateway.IsLinkLocalUnicast() ||
+		slices.ContainsFunc(c.Addresses, func(a Address) bool { return a.Prefix.Contains(r.Gateway) }))
 }
 
 // makes reports whether the kernel adds the route by itself with an address.

@@ -140,7 +140,7 @@ func (m *maker) settle(i int) {
 		p.Links = []hostnet.Step{c}
 	}
 	n.Status.NICSettings = m.inherited(i)
-	carry(n, p, m.o)
+	m.carry(n, p)
 	if _, gives := returning(*p); gives && m.returning < 0 {
 		m.returning = i
 	}

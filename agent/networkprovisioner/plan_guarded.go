@@ -36,25 +36,6 @@ func withoutLeases(c hostnet.NICSettings) hostnet.NICSettings {
 	return c
 }
 
-// leasedFrom returns a NIC's original settings with the leases that the bridge
-// has now instead of the original leases.
-func leasedFrom(had hostnet.NICSettings, o hostnet.Observed, bridge string) hostnet.NICSettings {
-	now, err := hostnet.Carry(o, bridge)
-	if err != nil {
-		return had
-	}
-	had, now = withoutLeases(had), onlyLeases(now)
-	had.Addresses = append(had.Addresses, now.Addresses...)
-	had.Routes = append(had.Routes, now.Routes...)
-	return had
-}
-
-func onlyLeases(c hostnet.NICSettings) hostnet.NICSettings {
-	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), func(a hostnet.Address) bool { return !leasedAddress(a) })
-	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r hostnet.Route) bool { return !leasedRoute(r) })
-	return c
-}
-
 // hold removes the steps on links that must not be carried out now. These are
 // all steps of a guarded plan if the guard undid its change before, or while a
 // change is armed.

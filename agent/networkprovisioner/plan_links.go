@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,9 +14,9 @@ import (
 )
 
 // carry sets p.NICSettings. It holds the recorded settings of the host's NICs,
-// and the current settings of NICs that will come under the bridge.
-func carry(n Network, p *Planned, look Observed) {
-	o := look.Host
+// and the current settings of NICs that will come under the bridge or leave one.
+func (m *maker) carry(n Network, p *Planned) {
+	o := m.o.Host
 	p.NICSettings = map[string]hostnet.NICSettings{}
 	for nic, raw := range n.Status.NICSettings {
 		var had hostnet.NICSettings
@@ -25,16 +26,14 @@ func carry(n Network, p *Planned, look Observed) {
 	}
 	for nic, had := range p.NICSettings {
 		l, _ := o.Link(nic)
+		master, _ := o.Link(l.Master)
 		switch {
-		case l.Master == "" || l.Master != p.Is.Bridge:
-		case p.On && slices.Contains(p.Is.Interfaces, nic):
-			if slices.Contains(look.Own.Persistent, l.Master) {
-				// By now the bridge has its own leases.
-				p.NICSettings[nic] = withoutLeases(had)
-			}
-		default:
-			// The NIC takes back the leases that the bridge has obtained.
-			p.NICSettings[nic] = leasedFrom(had, o, l.Master)
+		case !hostnet.Ours(m.policy.Namespace, master):
+		case !p.On || l.Master != p.Is.Bridge || !slices.Contains(p.Is.Interfaces, nic):
+			p.NICSettings[nic] = hostnet.Leaving(had, o, l.Master, m.declared(l.Master, *p))
+		case slices.Contains(m.o.Own.Persistent, l.Master):
+			// By now the bridge has its own leases.
+			p.NICSettings[nic] = withoutLeases(had)
 		}
 	}
 	if !p.On {
@@ -49,6 +48,18 @@ func carry(n Network, p *Planned, look Observed) {
 			p.NICSettings[nic] = had
 		}
 	}
+}
+
+// declared returns the addresses that hostler gives a network's bridge or has given
+// it.
+func (m *maker) declared(bridge string, p Planned) []netip.Prefix {
+	all := prefixes(p.Is.Addresses)
+	for _, n := range m.Networks {
+		if was := n.Status.Applied; was != nil && was.Bridge == bridge {
+			all = append(all, prefixes(was.Addresses)...)
+		}
+	}
+	return all
 }
 
 // claim plans to stamp a bridge of the network that our boot files created
@@ -75,12 +86,17 @@ func (m *maker) want(n Network, p Planned) {
 	if n.Status.Applied != nil {
 		w.NICs = append(w.NICs, n.Status.Applied.Interfaces...)
 	}
-	if p.On {
-		w.Bridges = append(w.Bridges, hostnet.Bridge{
-			Name: p.Is.Bridge, UID: n.UID, Addresses: prefixes(p.Is.Addresses), MTU: mtuOf(n, p.Is), Ports: p.Is.Interfaces,
-			Guests: m.guestPorts(p),
-		})
+	if !p.On {
+		return
 	}
+	b := hostnet.Bridge{
+		Name: p.Is.Bridge, UID: n.UID, Addresses: prefixes(p.Is.Addresses), MTU: mtuOf(n, p.Is), Ports: p.Is.Interfaces,
+		Guests: m.guestPorts(p),
+	}
+	if len(b.Ports) > 0 {
+		b.Former = m.declared(b.Name, p)
+	}
+	w.Bridges = append(w.Bridges, b)
 }
 
 // links plans the steps on links, adds them to their networks and returns all

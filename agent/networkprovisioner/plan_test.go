@@ -95,6 +95,9 @@ func do(o *Observed, s hostnet.Step) {
 	case hostnet.AddAddress:
 		a := *s.Address
 		a.Link = s.Link
+		if slices.ContainsFunc(o.Host.AddressesOf(s.Link), func(have hostnet.Address) bool { return have.Prefix == a.Prefix }) {
+			return
+		}
 		o.Host.Addresses = append(o.Host.Addresses, a)
 		o.Host.Routes = append(o.Host.Routes, hostnet.Route{Link: s.Link, Destination: a.Prefix.Masked(), Source: a.Prefix.Addr(), Table: 254, Protocol: 2})
 	case hostnet.DeleteAddress:

@@ -1,0 +1,74 @@
+package networkprovisioner
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+)
+
+// On a bridge over the host's NIC hostler keeps what is declared. Other addresses and
+// routes are those of the NIC's manager and of other programs: what they add stays
+// and goes with the NIC, what they remove is not put back.
+func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
+	own := func(name string) hostnet.Address {
+		return hostnet.Address{Link: "br-up", Prefix: netip.MustParsePrefix(name)}
+	}
+	way := hostnet.Route{Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1"), Table: 254}
+	r := newRig(t, Observed{Host: hostnet.Observed{
+		Links:     []hostnet.Link{{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true}},
+		Addresses: []hostnet.Address{{Link: "eth0", Prefix: netip.MustParsePrefix("192.0.2.10/24")}},
+		Routes:    []hostnet.Route{way},
+	}})
+	addresses := func(link string) string {
+		var all []string
+		for _, a := range r.o.Host.AddressesOf(link) {
+			all = append(all, a.Prefix.String())
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	declare := func(address string) {
+		w := state.Write{
+			ID: state.ID{Kind: spec.KindNetwork, Name: "up"}, Life: state.Alive,
+			Spec: spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{address}}}),
+		}
+		if _, there := r.status("up"); there {
+			w.Revision = state.AnyRevision
+		}
+		r.write(w)
+		r.pass()
+	}
+	declare("10.20.0.1/24")
+	equalText(t, "bridged", addresses("br-up"), "10.20.0.1/24 192.0.2.10/24")
+
+	o := &r.o.Host
+	o.Addresses = slices.DeleteFunc(o.Addresses, func(a hostnet.Address) bool { return a.Prefix == own("192.0.2.10/24").Prefix })
+	o.Addresses = append(o.Addresses, own("192.0.2.11/24"), own("192.0.2.200/32"))
+	for i := range o.Routes {
+		if o.Routes[i].Default() {
+			o.Routes[i].Gateway = netip.MustParseAddr("192.0.2.254")
+		}
+	}
+	r.applied = nil
+	r.pass()
+	equalText(t, "after the manager's change", strings.Join(r.applied, "; "), "")
+
+	declare("10.20.0.2/24")
+	equalText(t, "another declared address", addresses("br-up"), "10.20.0.2/24 192.0.2.11/24 192.0.2.200/32")
+	if s, _ := r.status("up"); s.State != stateReady {
+		t.Errorf("%+v", s)
+	}
+
+	r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "up"}, Revision: state.AnyRevision, Life: state.Dying})
+	r.pass()
+	equalText(t, "given back", addresses("eth0"), "192.0.2.11/24 192.0.2.200/32")
+	i := slices.IndexFunc(o.Routes, hostnet.Route.Default)
+	if i < 0 || o.Routes[i].Link != "eth0" || o.Routes[i].Gateway.String() != "192.0.2.254" {
+		t.Errorf("the routes are %v", o.Routes)
+	}
+}

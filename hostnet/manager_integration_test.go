@@ -1,0 +1,89 @@
+//go:build integration
+
+package hostnet
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"hostler/hostnet/nettest"
+)
+
+// On a bridge over the host's NIC, addresses and routes that others add stay, and
+// those that the NIC's manager removes are not put back. A formerly declared address
+// goes. Put back is what the kernel drops with the bridge.
+func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
+	n, peer := nettest.New(t), nettest.New(t)
+	uplink(n, peer)
+	h := open(t, n)
+	had, err := Carry(observe(t, h), "eth0")
+	must(t, err)
+	declared := netip.MustParsePrefix("10.20.0.1/24")
+	w := Wanted{
+		Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
+		Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}, Addresses: []netip.Prefix{declared}}},
+	}
+	settle(t, h, w)
+	for _, change := range []string{
+		"addr add 192.0.2.200/32 dev br-up",
+		"addr del 192.0.2.10/24 dev br-up",
+		"addr add 192.0.2.11/24 dev br-up",
+		"route add default via 192.0.2.1 dev br-up metric 200",
+		"route del default via 192.0.2.1 dev br-up metric 100",
+	} {
+		n.IP(change)
+		if steps, _ := Plan(w, observe(t, h)); len(steps) > 0 {
+			t.Errorf("after %s:\n%s", change, words(steps))
+		}
+	}
+	n.IP("addr del 10.20.0.1/24 dev br-up")
+	settle(t, h, w)
+	if got := n.IP("-o addr show dev br-up"); !strings.Contains(got, "10.20.0.1/24") {
+		t.Errorf("the declared address is gone: %s", got)
+	}
+	w.Bridges[0].Addresses, w.Bridges[0].Former = nil, []netip.Prefix{declared}
+	settle(t, h, w)
+	if got := n.IP("-o addr show dev br-up"); strings.Contains(got, "10.20.0.1/24") || !strings.Contains(got, "192.0.2.200/32") {
+		t.Errorf("the formerly declared address stays: %s", got)
+	}
+
+	// The NIC takes along what the bridge has now.
+	now := observe(t, h)
+	w.NICSettings["eth0"], w.Bridges = Leaving(had, now, "br-up", []netip.Prefix{declared}), nil
+	settle(t, h, w)
+	on, routes := n.IP("-o addr show dev eth0"), n.IP("route show default")
+	if strings.Contains(on, "192.0.2.10/24") || !strings.Contains(on, "192.0.2.11/24") || !strings.Contains(on, "192.0.2.200/32") ||
+		strings.TrimSpace(routes) != "default via 192.0.2.1 dev eth0 metric 200" {
+		t.Errorf("eth0 has %s%s", on, routes)
+	}
+}
+
+func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
+	for _, drift := range []string{"link set br-up down", "link del br-up"} {
+		n, peer := nettest.New(t), nettest.New(t)
+		uplink(n, peer)
+		h := open(t, n)
+		had, err := Carry(observe(t, h), "eth0")
+		must(t, err)
+		w := Wanted{
+			Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
+			Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
+		}
+		settle(t, h, w)
+		before := onBridge(n)
+		n.IP(drift)
+		settle(t, h, w)
+		if after := onBridge(n); before != after {
+			t.Errorf("after %s:\n%s\nwas\n%s", drift, after, before)
+		}
+	}
+}
+
+var indexes = regexp.MustCompile(`(?m)^\d+: `)
+
+func onBridge(n *nettest.Namespace) string {
+	return sorted(indexes.ReplaceAllString(n.IP("-o addr show dev br-up scope global"), "") + n.IP("route show table all") +
+		n.IP("-6 route show dev br-up") + n.IP("neigh show nud permanent dev br-up"))
+}
