@@ -9,6 +9,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/hostnet/firewall"
 )
 
 // On a bridge over the host's NIC hostler keeps what is declared. Other addresses and
@@ -33,14 +34,7 @@ func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
 		return strings.Join(all, " ")
 	}
 	declare := func(address string) {
-		w := state.Write{
-			ID: state.ID{Kind: spec.KindNetwork, Name: "up"}, Life: state.Alive,
-			Spec: spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{address}}}),
-		}
-		if _, there := r.status("up"); there {
-			w.Revision = state.AnyRevision
-		}
-		r.write(w)
+		r.redeclare("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{address}})
 		r.pass()
 	}
 	declare("10.20.0.1/24")
@@ -70,5 +64,36 @@ func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
 	i := slices.IndexFunc(o.Routes, hostnet.Route.Default)
 	if i < 0 || o.Routes[i].Link != "eth0" || o.Routes[i].Gateway.String() != "192.0.2.254" {
 		t.Errorf("the routes are %v", o.Routes)
+	}
+}
+
+// While a host NIC is under a bridge, and while the guard may put it back there, the
+// rules drop nothing that comes from the NIC.
+func TestTheRulesLetTheHostsNICThrough(t *testing.T) {
+	r := newRig(t, Observed{Host: hostnet.Observed{
+		Links:     []hostnet.Link{{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true}},
+		Addresses: []hostnet.Address{{Link: "eth0", Prefix: netip.MustParsePrefix("192.0.2.10/24")}},
+	}})
+	bounded := func(rules firewall.Rules) bool { return len(rules.Networks[0].Subnets) > 0 }
+	r.redeclare("up", spec.Network{Bridge: "br-up", Addresses: []string{"10.20.0.1/24"}})
+	r.pass()
+	if !bounded(r.rules) {
+		t.Fatalf("%+v", r.rules)
+	}
+	r.redeclare("up", spec.Network{Bridge: "br-up", Addresses: []string{"10.20.0.1/24"}, Interfaces: []string{"eth0"}})
+	r.pass()
+	if bounded(r.guarded) || bounded(r.rules) {
+		t.Errorf("when the NIC joins: %+v, then %+v", r.guarded, r.rules)
+	}
+	r.redeclare("up", spec.Network{Bridge: "br-up", Addresses: []string{"10.20.0.1/24"}})
+	r.waits = true
+	r.pass()
+	if l, _ := r.o.Host.Link("eth0"); l.Master != "" || bounded(r.guarded) || bounded(r.rules) {
+		t.Errorf("when the NIC has left: %+v, %+v, then %+v", l, r.guarded, r.rules)
+	}
+	r.armed = ""
+	r.pass()
+	if !bounded(r.rules) {
+		t.Errorf("after the confirmation: %+v", r.rules)
 	}
 }

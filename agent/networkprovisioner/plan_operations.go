@@ -186,6 +186,15 @@ func (m *maker) services() {
 	if len(m.statuses) > 0 {
 		add(Operation{Op: opPromise, Statuses: m.statuses})
 	}
+	recalled, unread := m.recall()
+	p.Rules.Networks = append(p.Rules.Networks, recalled...)
+	m.forwarding(recalled)
+	load := m.load(unread)
+	if slices.ContainsFunc(m.changed, joinsNIC) {
+		// The rules of a bridge without NICs would drop what comes from the NIC.
+		add(load...)
+		load = nil
+	}
 	add(m.changed...)
 	for _, s := range p.Strays {
 		add(Operation{Op: opStray, Optional: true, Links: []hostnet.Step{s}})
@@ -198,12 +207,8 @@ func (m *maker) services() {
 			add(Operation{Op: opOrphan, Optional: true, Server: uid})
 		}
 	}
-	recalled, unread := m.recall()
-	p.Rules.Networks = append(p.Rules.Networks, recalled...)
-	m.forwarding(recalled)
 	// Load the firewall before the host forwards. Stop forwarding before the
 	// last rules go.
-	load := m.load(unread)
 	if len(p.Rules.Networks) == 0 {
 		add(m.set()...)
 		add(load...)
@@ -216,6 +221,11 @@ func (m *maker) services() {
 	add(m.booted...)
 	add(m.drops()...)
 	add(m.forgotten...)
+}
+
+// joinsNIC reports whether the operation puts a host NIC under a bridge.
+func joinsNIC(op Operation) bool {
+	return slices.ContainsFunc(op.Links, func(s hostnet.Step) bool { return s.Op == hostnet.Enslave })
 }
 
 // recall returns the networks whose records are lost, with the settings of

@@ -31,7 +31,7 @@ func (m *maker) rules(n Network, p Planned) {
 		Owner: n.UID, Bridge: p.Is.Bridge, Subnets: prefixes(p.Is.Addresses),
 		Forward: forwards(p.Is), NAT: p.Is.NAT, Services: p.Is.DHCP,
 	}
-	if len(p.Is.Interfaces) > 0 {
+	if m.bearsHost(n, p) {
 		// The bridge replaces the NIC as the host's own connection, so the rules
 		// must block nothing on the bridge.
 		one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true, Addresses: ofHost(p.Is, m.o)}
@@ -47,6 +47,20 @@ func (m *maker) rules(n Network, p Planned) {
 			r.Guests = append(r.Guests, one)
 		}
 	}
+}
+
+// bearsHost reports whether the bridge is, is about to become or may again become the
+// host's own connection. It also returns true until a NIC has left the bridge and
+// the guard no longer puts it back.
+func (m *maker) bearsHost(n Network, p Planned) bool {
+	was := n.Status.Applied
+	if len(p.Is.Interfaces) > 0 || was == nil || was.Bridge != p.Is.Bridge {
+		return len(p.Is.Interfaces) > 0
+	}
+	return slices.ContainsFunc(was.Interfaces, func(nic string) bool {
+		l, _ := m.o.Host.Link(nic)
+		return l.Master == was.Bridge || m.o.Own.Armed == object(n)
+	})
 }
 
 // linkName matches the device names that the firewall accepts. Hypervisors use

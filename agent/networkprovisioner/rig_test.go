@@ -39,10 +39,12 @@ type rig struct {
 	persistErr error             // the error of dropping them
 	obstacles  map[string]string // by NIC
 	armed      string            // the object of the guard's change
+	waits      bool              // the guard's changes wait for a confirmation
 	paused     bool              // a DHCP client remains paused
 	resumes    int               // the attempts to resume clients
 	resumeErr  error             // the error of these attempts
 	rules      firewall.Rules
+	guarded    firewall.Rules              // the rules at the last change that the guard made
 	settings   map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot install.
 	missing   struct{ all, dhcp bool }
@@ -90,6 +92,16 @@ func newRig(t *testing.T, o Observed) *rig {
 func (r *rig) declare(name string, n spec.Network) {
 	r.t.Helper()
 	r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: name}, Spec: spec.Encode(spec.NetworkRecord{Network: n}), Life: state.Alive})
+}
+
+// redeclare writes a network's record whether it exists or not.
+func (r *rig) redeclare(name string, n spec.Network) {
+	r.t.Helper()
+	w := state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: name}, Spec: spec.Encode(spec.NetworkRecord{Network: n}), Life: state.Alive}
+	if _, there := r.status(name); there {
+		w.Revision = state.AnyRevision
+	}
+	r.write(w)
 }
 
 func (r *rig) write(w state.Write) {
@@ -239,12 +251,17 @@ func (g rigGuard) Run(ctx context.Context, c guard.Change) error {
 		return fault.New(fault.NotReady, "the change for %s is under way", g.r.armed)
 	}
 	g.r.armed = c.Object
-	defer func() { g.r.armed = "" }()
+	defer func() {
+		if !g.r.waits {
+			g.r.armed = ""
+		}
+	}()
 	if c.Begin != nil {
 		if err := c.Begin(ctx); err != nil {
 			return err
 		}
 	}
+	g.r.guarded = g.r.rules
 	for _, s := range c.Steps {
 		if err := g.r.Apply(ctx, s); err != nil {
 			return err

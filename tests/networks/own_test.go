@@ -183,6 +183,24 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	}
 }
 
+// The NIC comes under a bridge that has been a network of its own, and leaves it. The
+// rules of that network would drop what comes from the NIC.
+func TestTheHostsNICJoinsAnExistingNetwork(t *testing.T) {
+	const apart = "version: 1\nnetworks: {up: {bridge: br-up, addresses: [10.221.9.1/24]}}\n"
+	o := newOwn(t, false)
+	o.Start()
+	o.Apply("site", apart)
+	o.Apply("site", strings.Replace(apart, "addresses", "interfaces: [eth0], addresses", 1))
+	if err := o.onBridge(); err != nil {
+		t.Error(err)
+	}
+	o.session.exchange()
+	o.Apply("site", apart)
+	o.session.exchange()
+	o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
+	o.restored()
+}
+
 // Z15: a change that cuts the host off is reverted within 10 s, and not tried
 // again before the operator says so.
 func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
