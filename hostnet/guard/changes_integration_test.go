@@ -4,12 +4,15 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/hostnet"
 	"hostler/internal/fault"
@@ -176,6 +179,33 @@ func TestRevert(t *testing.T) {
 	_, err := w.guard.Revert(t.Context())
 	must(t, err)
 	w.restored()
+}
+
+// On a full disk a change is reverted, by the operator and at its deadline, and its
+// outcome is recorded in the room of the checkpoint.
+func TestRevertOnAFullDisk(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"by the operator": time.Minute, "at the deadline": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			must(t, os.Mkdir(w.dir, 0o700))
+			must(t, unix.Mount("none", w.dir, "tmpfs", 0, "size=256k"))
+			t.Cleanup(func() { _ = unix.Unmount(w.dir, unix.MNT_DETACH) })
+			wantKind(t, w.guard.Run(t.Context(), Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: wait}), fault.NotReady)
+			err := os.WriteFile(filepath.Join(w.dir, "full"), make([]byte, 1<<20), 0o600)
+			if !errors.Is(err, unix.ENOSPC) {
+				t.Fatalf("the disk is not full: %v", err)
+			}
+			if name == "by the operator" {
+				_, err := w.guard.Revert(t.Context())
+				must(t, err)
+			}
+			eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
+			w.restored()
+			if reason := w.guard.Refused("network/lan", "1"); reason == "" {
+				t.Error("the outcome is not recorded")
+			}
+		})
+	}
 }
 
 // If the watchdog dies while the change waits, it is restarted; if the restart

@@ -94,10 +94,7 @@ func (g *Guard) revert(ctx context.Context, cp *checkpoint, reason string, final
 		if err := g.restore(ctx, cp); err != nil {
 			return err
 		}
-		if err := record(g.o.Dir, cp, false, reason, final); err != nil {
-			return err
-		}
-		return g.remove()
+		return g.end(cp, reason, final)
 	})
 	if err == nil {
 		g.o.Log.Warn("The change of the host's network is reverted.", "object", cp.Object, "reason", reason)
@@ -105,10 +102,27 @@ func (g *Guard) revert(ctx context.Context, cp *checkpoint, reason string, final
 	return err
 }
 
+// end ends a change whose previous state is restored. On a full disk the outcome
+// can only be recorded in the room of the checkpoint.
+func (g *Guard) end(cp *checkpoint, reason string, final bool) error {
+	failed := record(g.o.Dir, cp, false, reason, final)
+	if err := g.remove(); err != nil {
+		return err
+	}
+	if failed != nil {
+		failed = record(g.o.Dir, cp, false, reason, final)
+	}
+	if failed != nil {
+		g.o.Log.Error("The outcome of a reverted change cannot be recorded, so the change may be tried again.", "object", cp.Object, "error", failed)
+	}
+	return nil
+}
+
 // locked runs f under a lock, so that no other process ends the change
 // meanwhile. If the change is no longer armed, it returns errOvertaken. A
 // process that holds the lock longer than lockLimit hangs, so locked continues
-// without the lock.
+// without the lock. So it does if the lock cannot be taken at all, e.g. on a full
+// disk, because the host may be unreachable until the change is reverted.
 func (g *Guard) locked(ctx context.Context, cp *checkpoint, f func() error) error {
 	wait, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
@@ -116,8 +130,10 @@ func (g *Guard) locked(ctx context.Context, cp *checkpoint, f func() error) erro
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Release() }()
-	case wait.Err() == nil || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return err
+	default:
+		g.o.Log.Warn("The lock of the host's network cannot be taken; continuing without it.", "error", err)
 	}
 	now, err := g.read()
 	if err != nil {

@@ -93,12 +93,7 @@ func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
 	if g.probe(wait, cp.Targets) != nil {
 		return g.giveUp(ctx, cp, reason, true)
 	}
-	return g.locked(ctx, cp, func() error {
-		if err := record(g.o.Dir, cp, false, reason, true); err != nil {
-			return err
-		}
-		return g.remove()
-	})
+	return g.locked(ctx, cp, func() error { return g.end(cp, reason, true) })
 }
 
 // Keep watches over a change that awaits confirmation, until ctx ends. It
@@ -106,6 +101,7 @@ func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
 // and signals the end of a change; see Ends.
 func (g *Guard) Keep(ctx context.Context) error {
 	last, due := "", time.After(0)
+	var pause pause
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,7 +122,7 @@ func (g *Guard) Keep(ctx context.Context) error {
 			continue
 		}
 		last = cp.ID
-		if cp.Phase != Confirming || g.watched(cp) && cp.left() > -lockLimit {
+		if cp.Phase != Confirming || g.watched(cp) && cp.left() > -lockLimit || !pause.over() {
 			continue
 		}
 		if cp.left() > 0 {
@@ -137,7 +133,8 @@ func (g *Guard) Keep(ctx context.Context) error {
 			g.o.Log.Error("The watchdog does not start again: the change is reverted.", "error", err)
 		}
 		if err := g.giveUp(ctx, cp, cp.overdue(g.o.Limit), true); err != nil {
-			g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
+			pause.extend()
+			g.o.Log.Error("The host's network cannot be reverted yet.", "object", cp.Object, "error", err)
 		}
 	}
 }

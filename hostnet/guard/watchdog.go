@@ -30,6 +30,7 @@ func Watch(ctx context.Context, o Options) (reverted bool, err error) {
 	defer func() { _ = lock.Release() }()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	var pause pause
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,14 +43,32 @@ func Watch(ctx context.Context, o Options) (reverted bool, err error) {
 			return reverted, err
 		case now == nil || now.ID != cp.ID || now.Boot != bootID():
 			return reverted, nil
-		case now.left() <= 0:
+		case now.left() <= 0 && pause.over():
 			err := g.revert(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming)
 			if err != nil && !errors.Is(err, errOvertaken) {
-				g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
+				pause.extend()
+				g.o.Log.Error("The host's network cannot be reverted yet.", "object", now.Object, "error", err)
 			}
 			reverted = err == nil
 		}
 	}
+}
+
+// longestPause is the longest pause between two attempts to revert a change.
+const longestPause = 30 * time.Second
+
+// pause is the pause after a failed revert, which doubles with each failure. The zero
+// value is over.
+type pause struct {
+	until  time.Time
+	length time.Duration
+}
+
+func (p *pause) over() bool { return !time.Now().Before(p.until) }
+
+func (p *pause) extend() {
+	p.length = min(max(2*p.length, look), longestPause)
+	p.until = time.Now().Add(p.length)
 }
 
 // overdue returns the reason for the watchdog's restore.

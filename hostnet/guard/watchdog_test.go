@@ -1,11 +1,16 @@
 package guard
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"hostler/hostnet"
 	"hostler/internal/hostlock"
 )
 
@@ -40,6 +45,37 @@ func TestWatchDoesNotReportTheEndOfAnotherAsARevert(t *testing.T) {
 		}
 		if r := <-watched; r.reverted || r.err != nil {
 			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// A revert that fails is repeated after longer and longer pauses.
+func TestAFailedRevertIsRepeatedAfterAPause(t *testing.T) {
+	host, err := hostnet.Open(hostnet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Close() // it cannot be observed
+	dir := filepath.Join(t.TempDir(), "guard")
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		g := New(Options{Dir: dir, Host: host, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err := g.write(&checkpoint{Version: checkpointVersion, ID: "one", Phase: Confirming, Boot: bootID()}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		watched := make(chan error, 1)
+		go func() {
+			_, err := Watch(ctx, g.o)
+			watched <- err
+		}()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		if err := <-watched; err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "cannot be reverted yet"); n < 5 || n > 40 {
+			t.Errorf("%d attempts in ten minutes", n)
 		}
 	})
 }
