@@ -261,3 +261,28 @@ func TestDeclaredAddressesAreNotChosen(t *testing.T) {
 		t.Errorf("alone:\n%s", text)
 	}
 }
+
+// A rule names a device directly, by a pattern, in a set or in a verdict map. Other
+// devices, log prefixes of other words and our own table do not count.
+func TestNaming(t *testing.T) {
+	rule := func(table, expr string) string {
+		return fmt.Sprintf(`{"rule":{"family":"inet","table":%q,"chain":"in","expr":[%s]}}`, table, expr)
+	}
+	match := `{"match":{"op":"==","left":{"meta":{"key":"iifname"}},"right":%s}}`
+	l, err := parse([]byte(`{"nftables":[` + strings.Join([]string{
+		rule("direct", fmt.Sprintf(match, `"eth0"`)),
+		rule("direct", fmt.Sprintf(match, `"eth0"`)),
+		rule("pattern", fmt.Sprintf(match, `"eth*"`)),
+		rule("set", fmt.Sprintf(match, `{"set":["lo","eth0"]}`)),
+		rule("map", `{"vmap":{"key":{"meta":{"key":"iifname"}},"data":{"set":[["eth0",{"goto":{"target":"lan"}}]]}}}`),
+		rule("other", fmt.Sprintf(match, `"eth01"`)+`,{"log":{"prefix":"eth0: "}}`),
+		rule("hostler", fmt.Sprintf(match, `"eth0"`)),
+	}, ",") + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Ruleset{name: "hostler", l: l}.Naming("eth0")
+	if want := []string{"inet direct", "inet pattern", "inet set", "inet map"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

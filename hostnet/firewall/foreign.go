@@ -34,6 +34,40 @@ func (f Finding) String() string {
 // ignored rule blocks the flow.
 func (r Ruleset) Findings(wanted Rules) []Finding { return r.l.judge(r.name, wanted) }
 
+// Naming returns the family and name of each foreign table with a rule that names the
+// device, directly, by a pattern or in an anonymous set.
+func (r Ruleset) Naming(device string) []string {
+	var tables []string
+	for _, o := range r.l.Objects {
+		if o.Rule == nil || o.Rule.Table == r.name {
+			continue
+		}
+		table := o.Rule.Family + " " + o.Rule.Table
+		if !slices.Contains(tables, table) && slices.ContainsFunc(o.Rule.Expr, func(e json.RawMessage) bool { return mentions(e, device) }) {
+			tables = append(tables, table)
+		}
+	}
+	return tables
+}
+
+// mentions reports whether a string in the JSON value names the device.
+func mentions(value json.RawMessage, device string) bool {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(value, &fields) == nil {
+		for _, field := range fields {
+			if mentions(field, device) {
+				return true
+			}
+		}
+		return false
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(value, &items) == nil {
+		return slices.ContainsFunc(items, func(item json.RawMessage) bool { return mentions(item, device) })
+	}
+	return named(value, device)
+}
+
 type flow struct {
 	words, hook string
 	in, out     string // "" stands for a device that no rule names

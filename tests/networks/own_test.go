@@ -190,7 +190,19 @@ func TestTheHostsNICJoinsAnExistingNetwork(t *testing.T) {
 	o := newOwn(t, false)
 	o.Start()
 	o.Apply("site", apart)
-	o.Apply("site", strings.Replace(apart, "addresses", "interfaces: [eth0], addresses", 1))
+	joined := strings.Replace(apart, "addresses", "interfaces: [eth0], addresses", 1)
+	const warning = "rules of the nftables table inet own_filter name eth0"
+	if _, out := o.Exit("plan", "-f", o.File("site", joined)); strings.Contains(out, warning) {
+		t.Error(out)
+	}
+	sh(o.n, `nft 'table inet own_filter { chain in { type filter hook input priority 0; iifname { "eth0", "eth7" } tcp dport 22 accept; }; }'`)
+	if _, out := o.Exit("plan", "-f", o.File("site", joined)); !strings.Contains(out, warning) {
+		t.Errorf("no warning of the rule of eth0: %s", out)
+	}
+	o.Apply("site", joined)
+	if _, out := o.Exit("plan", "-f", o.File("site", joined)); strings.Contains(out, warning) {
+		t.Error(out)
+	}
 	if err := o.onBridge(); err != nil {
 		t.Error(err)
 	}

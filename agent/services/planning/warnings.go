@@ -21,12 +21,13 @@ import (
 )
 
 // Warnings implements an optional part of api.Planner. It returns warnings about
-// the machines and filesystems in scope. It warns of expected failures, e.g. an
-// unknown image or more memory than the host has, and of overruled mount options.
+// the machines, networks and filesystems in scope. It warns of expected failures,
+// e.g. an unknown image or more memory than the host has, of overruled mount options,
+// and of firewall rules that name a NIC which is to join a bridge.
 // It sends nothing over a network. Where it cannot read information, it does not
 // warn.
 func (p Planner) Warnings(ctx context.Context, objects []declare.Planned, scope map[string]bool) []string {
-	var warnings []string
+	warnings := p.firewallWarnings(ctx, objects, scope)
 	own := map[spec.ContainerType][]string{}
 	against := map[wantedImage]error{}
 	room := hostCapacity(p.StateDir)
