@@ -31,7 +31,7 @@ func TestBridgingALiveNIC(t *testing.T) {
 			n.IP("route del default dev eth0")
 			n.IP("route add default via 192.0.2.1 dev eth0 proto dhcp src 192.0.2.10 metric 100 mtu 1300")
 			n.IP("-6 route del default dev eth0")
-			n.IP("-6 route add default via 2001:db8::1 dev eth0 proto ra metric 1024")
+			n.IP("-6 route add default via 2001:db8::1 dev eth0 proto ra metric 1024 expires 1800")
 		})
 	})
 }
@@ -46,6 +46,7 @@ func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
 	uplink(n, peer)
 	if change != nil {
 		change(n)
+		accepted(n)
 	}
 	h := open(t, n)
 	before := stable(n)
@@ -100,6 +101,9 @@ func checkBridged(t *testing.T, n *nettest.Namespace, leased bool) {
 		four, six = "default via 192.0.2.1 dev br-up proto dhcp src 192.0.2.10 metric 100 mtu 1300", "default via 2001:db8::1 dev br-up proto ra metric 1024"
 		if got := n.IP("-o addr show dev br-up to 192.0.2.10"); !strings.Contains(got, "valid_lft 3") {
 			t.Errorf("the lease does not run out: %s", got)
+		}
+		if got := n.IP("-6 route show default dev br-up"); !strings.Contains(got, "expires 1") {
+			t.Errorf("the advertised route does not run out: %s", got)
 		}
 	}
 	for _, want := range []string{

@@ -95,6 +95,9 @@ type Route struct {
 	OnLink      bool         `json:"on-link,omitempty"`
 	// Preference is IPv6's router preference.
 	Preference uint8 `json:"preference,omitempty"`
+	// Expires is the remaining lifetime in seconds of an IPv6 route, e.g. from a
+	// router advertisement; 0 means that the route does not expire.
+	Expires uint32 `json:"expires,omitempty"`
 	// Properties holds the kernel's RTA_METRICS unparsed: MTU, window and so on.
 	Properties []byte `json:"properties,omitempty"`
 	// Complex names the feature that prevents hostnet from moving the route to

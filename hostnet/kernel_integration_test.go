@@ -386,7 +386,12 @@ func uplink(n, peer *nettest.Namespace) {
 	n.IP("neigh add 192.0.2.99 lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
 	peer.IP("addr add 192.0.2.1/24 dev gw0")
 	peer.IP("-6 addr add 2001:db8::1/64 dev gw0 nodad")
-	// The kernel accepts packets to a new address only some time later.
+	accepted(n)
+}
+
+// accepted waits until the kernel accepts packets to the IPv6 addresses of uplink,
+// which is some time after they were added.
+func accepted(n *nettest.Namespace) {
 	for deadline := time.Now().Add(10 * time.Second); strings.Count(n.IP("-6 route show table local"), "local") < 3 && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}

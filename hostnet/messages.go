@@ -136,6 +136,9 @@ func routeMessage(index int, r Route) []nl.NetlinkRequestData {
 	if len(r.Properties) > 0 {
 		parts = append(parts, nl.NewRtAttr(unix.RTA_METRICS, r.Properties))
 	}
+	if r.Expires != 0 {
+		parts = append(parts, numberAttribute(unix.RTA_EXPIRES, r.Expires))
+	}
 	if r.Preference != 0 {
 		parts = append(parts, nl.NewRtAttr(unix.RTA_PREF, []byte{r.Preference}))
 	}

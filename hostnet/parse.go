@@ -231,6 +231,11 @@ func parseRoute(m []byte) (seenRoute, bool) {
 			r.Table = number(value)
 		case unix.RTA_METRICS:
 			r.Properties = slices.Clone(value)
+		case unix.RTA_CACHEINFO:
+			// struct rta_cacheinfo: references, last use, lifetime in 1/100 s, error
+			if left := int32(number(value[min(8, len(value)):])); left > 0 {
+				r.Expires = (uint32(left) + 99) / 100
+			}
 		case unix.RTA_PREF:
 			if len(value) > 0 {
 				r.Preference = value[0]

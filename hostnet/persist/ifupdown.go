@@ -40,7 +40,7 @@ ip -o addr show dev %[3]s scope global | while read -r _ _ family address rest; 
 	ip addr replace "$address" $broadcast dev %[2]s $nodad $ends
 done
 { ip -4 route show dev %[3]s; ip -6 route show dev %[3]s; } | grep -v 'proto kernel' |
-	sed 's/ linkdown//; s/ pref medium//; s/ expires [^ ]*//' | sort -k 2 |
+	sed 's/ linkdown//; s/ pref medium//; s/ expires \([0-9]*\)sec/ expires \1/' | sort -k 2 |
 	while read -r route; do
 		# shellcheck disable=SC2086 # a route is many words
 		ip route append $route dev %[2]s 2>/dev/null && ip route del $route dev %[3]s

@@ -13,11 +13,13 @@ import (
 	"hostler/hostnet/nettest"
 )
 
-// A leased address keeps its end on the bridge.
+// A leased address and an advertised route keep their ends on the bridge.
 func TestIfupdownScriptKeepsLeases(t *testing.T) {
 	n, peer := nettest.New(t), nettest.New(t)
 	n.Pair("eth0", peer, "gw0")
 	n.IP("addr add 192.0.2.10/24 dev eth0 valid_lft 3600 preferred_lft 1800")
+	n.IP("-6 addr add 2001:db8::10/64 dev eth0 nodad")
+	n.IP("-6 route add default via 2001:db8::1 dev eth0 proto ra metric 1024 expires 1800")
 	root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"})
 	if _, _, err := writeBridge(root, bridge()); err != nil {
 		t.Fatal(err)
@@ -25,6 +27,9 @@ func TestIfupdownScriptKeepsLeases(t *testing.T) {
 	n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=dhcp", filepath.Join(root, "etc/network/if-up.d/hostler-br-lan"))
 	if got := n.IP("-4 -o addr show dev br-lan to 192.0.2.0/24"); !strings.Contains(got, "dynamic") || !strings.Contains(got, "preferred_lft 1") {
 		t.Errorf("the bridge has %q", got)
+	}
+	if got := n.IP("-6 route show default"); !strings.Contains(got, "dev br-lan") || !strings.Contains(got, "expires 1") || strings.Contains(got, "eth0") {
+		t.Errorf("the default route is %q", got)
 	}
 }
 
