@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -74,6 +78,8 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		return h.change(ctx, l.Index, unix.RTM_SETLINK, numberAttribute(unix.IFLA_MTU, uint32(s.MTU)))
 	case SetReversePath:
 		return h.change(ctx, l.Index, unix.RTM_SETLINK, reversePathInfo(s.Value))
+	case SetIPv6:
+		return h.setIPv6(l.Name, *s.IPv6)
 	case SetUp:
 		header := linkHeader(l.Index)
 		header.Flags, header.Change = unix.IFF_UP, unix.IFF_UP
@@ -227,6 +233,20 @@ func linkHeader(index int) *nl.IfInfomsg {
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = int32(index)
 	return header
+}
+
+// setIPv6 writes the parameters to /proc/sys, because netlink only reads them. It does
+// nothing for a link without IPv6.
+func (h *Host) setIPv6(link string, want IPv6) error {
+	return h.inside(func() error {
+		for name, value := range map[string]int32{"accept_ra": want.AcceptRA, "autoconf": want.Autoconf, "use_tempaddr": want.TempAddresses} {
+			err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", link, name), []byte(strconv.Itoa(int(value))), 0)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func absent(err error) bool { return errors.Is(err, unix.ENODEV) }

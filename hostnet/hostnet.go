@@ -47,9 +47,19 @@ type Link struct {
 	Group uint32 `json:"group,omitempty"`
 	// ReversePath is IPv4's rp_filter of the link: 0 off, 1 strict, 2 loose.
 	ReversePath uint32 `json:"reverse-path,omitempty"`
+	// IPv6 is nil if the link has no IPv6.
+	IPv6 *IPv6 `json:"ipv6,omitempty"`
 	// STP and ForwardDelay (in hundredths of a second) belong to bridges.
 	STP          bool   `json:"stp,omitempty"`
 	ForwardDelay uint32 `json:"forward-delay,omitempty"`
+}
+
+// IPv6 holds the kernel parameters of a link that decide which addresses and routes
+// it takes from router advertisements.
+type IPv6 struct {
+	AcceptRA      int32 `json:"accept-ra"`
+	Autoconf      int32 `json:"autoconf"`
+	TempAddresses int32 `json:"temp-addresses"`
 }
 
 // forever is the lifetime of an address that does not expire, e.g. a static

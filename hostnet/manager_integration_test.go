@@ -84,6 +84,62 @@ func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
 var indexes = regexp.MustCompile(`(?m)^\d+: `)
 
 func onBridge(n *nettest.Namespace) string {
-	return sorted(indexes.ReplaceAllString(n.IP("-o addr show dev br-up scope global"), "") + n.IP("route show table all") +
-		n.IP("-6 route show dev br-up") + n.IP("neigh show nud permanent dev br-up"))
+	// The kernel adds the routes of the table local some time later.
+	return sorted(indexes.ReplaceAllString(n.IP("-o addr show dev br-up scope global"), "") + n.IP("route show table main") +
+		n.IP("route show table 77") + n.IP("-6 route show dev br-up") + n.IP("neigh show nud permanent dev br-up"))
+}
+
+// The bridge treats router advertisements as the NIC did, from the beginning. Later the
+// NIC's manager changes this.
+func TestTheHostsBridgeTakesAdvertisementsLikeTheNIC(t *testing.T) {
+	for _, exists := range []bool{false, true} {
+		n, peer := nettest.New(t), nettest.New(t)
+		uplink(n, peer) // with accept_ra 0
+		n.Sysctl("net/ipv6/conf/eth0/use_tempaddr=2")
+		h := open(t, n)
+		had, err := Carry(observe(t, h), "eth0")
+		must(t, err)
+		w := Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-up", UID: "u"}}}
+		if exists {
+			settle(t, h, w)
+		}
+		w.NICSettings, w.Bridges[0].Ports = map[string]NICSettings{"eth0": had}, []string{"eth0"}
+		steps := words(settle(t, h, w))
+		set, up := strings.Index(steps, "set accept_ra of br-up to 0"), max(strings.Index(steps, "bring br-up up"), strings.Index(steps, "put eth0 under"))
+		if set < 0 || set > up {
+			t.Errorf("exists %v: %s", exists, steps)
+		}
+		read := func(name string) string {
+			return strings.TrimSpace(n.Run("/usr/sbin/sysctl", "-n", "net/ipv6/conf/br-up/"+name))
+		}
+		if got := read("accept_ra") + read("autoconf") + read("use_tempaddr"); got != "012" {
+			t.Errorf("exists %v: the parameters are %s", exists, got)
+		}
+		if had.IPv6 == nil {
+			t.Error("the parameters are not recorded")
+		}
+		n.Sysctl("net/ipv6/conf/br-up/accept_ra=2")
+		if steps, _ := Plan(w, observe(t, h)); len(steps) > 0 {
+			t.Errorf("exists %v: then %s", exists, words(steps))
+		}
+	}
+}
+
+// If a program handles the advertisements for the NIC, the kernel does so for the
+// bridge until that program serves it.
+func TestTheKernelRenewsWhatAProgramRenewedForTheNIC(t *testing.T) {
+	n, peer := nettest.New(t), nettest.New(t)
+	uplink(n, peer)
+	n.IP("-6 route replace default via 2001:db8::1 dev eth0 proto ra metric 1024 expires 1800")
+	h := open(t, n)
+	had, err := Carry(observe(t, h), "eth0")
+	must(t, err)
+	w := Wanted{
+		Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
+		Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
+	}
+	settle(t, h, w)
+	if got := strings.TrimSpace(n.Run("/usr/sbin/sysctl", "-n", "net/ipv6/conf/br-up/accept_ra")); got != "1" {
+		t.Errorf("accept_ra of the bridge is %s", got)
+	}
 }

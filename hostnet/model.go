@@ -43,6 +43,8 @@ func (o *Observed) change(s Step) {
 		edit(s.Link, func(l *Link) { l.MTU = s.MTU })
 	case SetReversePath:
 		edit(s.Link, func(l *Link) { l.ReversePath = s.Value })
+	case SetIPv6:
+		edit(s.Link, func(l *Link) { l.IPv6 = s.IPv6 })
 	case SetUp:
 		edit(s.Link, func(l *Link) { l.Up = true })
 	case Enslave, Rejoin:

@@ -25,6 +25,12 @@ const (
 	bridgeDelay    = 1 // IFLA_BR_FORWARD_DELAY
 	inetConf       = 1 // IFLA_INET_CONF
 	reversePath    = 8 // IPV4_DEVCONF_RP_FILTER, counted from 1
+	inet6Conf      = 2 // IFLA_INET6_CONF
+
+	// The places of parameters in IFLA_INET6_CONF (linux/ipv6.h, DEVCONF_*).
+	acceptRA      = 3
+	autoconf      = 5
+	tempAddresses = 10
 )
 
 type seenLink struct {
@@ -112,7 +118,7 @@ func parseLink(m []byte) (seenLink, bool) {
 		case unix.IFLA_GROUP:
 			l.Group = number(value)
 		case unix.IFLA_AF_SPEC:
-			l.ReversePath = parseReversePath(value)
+			l.ReversePath, l.IPv6 = parseReversePath(value), parseIPv6(value)
 		case unix.IFLA_LINKINFO:
 			parseLinkInfo(value, &l.Link)
 		}
@@ -139,6 +145,22 @@ func parseReversePath(b []byte) (value uint32) {
 		})
 	})
 	return value
+}
+
+func parseIPv6(b []byte) (all *IPv6) {
+	attributes(b, func(family uint16, inet []byte) {
+		if family != unix.AF_INET6 {
+			return
+		}
+		attributes(inet, func(kind uint16, conf []byte) {
+			if kind != inet6Conf || len(conf) < 4*(tempAddresses+1) {
+				return
+			}
+			at := func(place int) int32 { return int32(number(conf[4*place:])) }
+			all = &IPv6{AcceptRA: at(acceptRA), Autoconf: at(autoconf), TempAddresses: at(tempAddresses)}
+		})
+	})
+	return all
 }
 
 func parseLinkInfo(b []byte, l *Link) {

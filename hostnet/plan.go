@@ -121,6 +121,7 @@ func (p *planner) bridge(b Bridge) {
 	if mtu != 0 && l.MTU != mtu {
 		step(Step{Op: SetMTU, MTU: mtu})
 	}
+	p.ipv6(b, ports)
 	if !l.Up {
 		step(Step{Op: SetUp})
 	}

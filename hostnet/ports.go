@@ -102,6 +102,20 @@ func (p *planner) otherBridge(b Bridge, nic string) string {
 	return ""
 }
 
+// ipv6 makes the bridge treat router advertisements as its first NIC did. Later the
+// parameters belong to the NIC's manager.
+func (p *planner) ipv6(b Bridge, ports []port) {
+	if len(ports) == 0 || ports[0].had.IPv6 == nil {
+		return
+	}
+	nic, there := p.o.Link(ports[0].name)
+	if joins := there && nic.Master != b.Name; ports[0].lost || joins {
+		// The observed values do not count, because the caller may release parameters of
+		// the bridge before this step.
+		p.do(Step{Op: SetIPv6, UID: b.UID, Link: b.Name, IPv6: ports[0].had.IPv6, Guarded: true})
+	}
+}
+
 func (p *planner) enslave(b Bridge, port port) {
 	l, ok := p.o.Link(port.name)
 	if !ok {

@@ -38,6 +38,8 @@ const (
 	LearnNeighbours Op = "learn-neighbours"
 	// SetReversePath sets IPv4's rp_filter.
 	SetReversePath Op = "set-reverse-path"
+	// SetIPv6 sets the parameters of router advertisements.
+	SetIPv6 Op = "set-ipv6"
 )
 
 // Step is one change of the host. Steps of the same UID run in order and stop
@@ -56,6 +58,7 @@ type Step struct {
 	MAC       string     `json:"mac,omitempty"`
 	MTU       int        `json:"mtu,omitempty"`
 	Value     uint32     `json:"value,omitempty"`
+	IPv6      *IPv6      `json:"ipv6,omitempty"`
 	Address   *Address   `json:"address,omitempty"`
 	Route     *Route     `json:"route,omitempty"`
 	Neighbour *Neighbour `json:"neighbour,omitempty"`
@@ -85,6 +88,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, "set the MTU of %s to %d", s.Link, s.MTU)
 	case SetReversePath:
 		fmt.Fprintf(&b, "set the reverse path filter of %s to %s", s.Link, [...]string{"off", "strict", "loose"}[min(s.Value, 2)])
+	case SetIPv6:
+		fmt.Fprintf(&b, "set accept_ra of %s to %d, autoconf to %d, use_tempaddr to %d", s.Link, s.IPv6.AcceptRA, s.IPv6.Autoconf, s.IPv6.TempAddresses)
 	case SetUp:
 		fmt.Fprintf(&b, "bring %s up", s.Link)
 	case Enslave:

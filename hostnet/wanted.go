@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Wanted is the whole wanted state. Plan removes bridges stamped with the
@@ -51,10 +53,13 @@ type NICSettings struct {
 	MAC string `json:"mac"`
 	MTU int    `json:"mtu"`
 	// ReversePath is IPv4's rp_filter: 0 off, 1 strict, 2 loose.
-	ReversePath uint32      `json:"reverse-path,omitempty"`
-	Addresses   []Address   `json:"addresses,omitempty"`
-	Routes      []Route     `json:"routes,omitempty"`
-	Neighbours  []Neighbour `json:"neighbours,omitempty"`
+	ReversePath uint32 `json:"reverse-path,omitempty"`
+	// IPv6 is nil in records of earlier versions, and for a bridge that keeps the
+	// kernel's defaults.
+	IPv6       *IPv6       `json:"ipv6,omitempty"`
+	Addresses  []Address   `json:"addresses,omitempty"`
+	Routes     []Route     `json:"routes,omitempty"`
+	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
 const stampPrefix = "hostler:"
@@ -94,7 +99,7 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 	if !ok {
 		return NICSettings{}, missing(nic)
 	}
-	c := NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+	c := NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath, IPv6: l.IPv6}
 	for _, a := range o.AddressesOf(nic) {
 		// The kernel's own route for the network has the default metric. A route
 		// with another metric is among the carried routes.
@@ -109,6 +114,11 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 	for _, r := range o.RoutesOf(nic) {
 		if r.Complex != "" {
 			return NICSettings{}, refuse("the route to %s over %s has %s, which cannot be moved to a bridge", r.Destination, nic, r.Complex)
+		}
+		if r.Protocol == unix.RTPROT_RA && l.IPv6 != nil && l.IPv6.AcceptRA == 0 {
+			// The NIC's manager, e.g. systemd-networkd, handles the advertisements. The
+			// kernel must renew the route until the manager serves the bridge.
+			c.IPv6 = nil
 		}
 		if !c.makes(r) {
 			r.Link = ""

@@ -189,11 +189,13 @@ func (m *maker) services() {
 	recalled, unread := m.recall()
 	p.Rules.Networks = append(p.Rules.Networks, recalled...)
 	m.forwarding(recalled)
-	load := m.load(unread)
+	load, set := m.load(unread), m.set()
 	if slices.ContainsFunc(m.changed, joinsNIC) {
-		// The rules of a bridge without NICs would drop what comes from the NIC.
+		// The rules of a bridge without NICs would drop what comes from the NIC, and the
+		// release of its parameters must not follow the NIC's own settings.
 		add(load...)
-		load = nil
+		add(set...)
+		load, set = nil, nil
 	}
 	add(m.changed...)
 	for _, s := range p.Strays {
@@ -210,11 +212,11 @@ func (m *maker) services() {
 	// Load the firewall before the host forwards. Stop forwarding before the
 	// last rules go.
 	if len(p.Rules.Networks) == 0 {
-		add(m.set()...)
+		add(set...)
 		add(load...)
 	} else {
 		add(load...)
-		add(m.set()...)
+		add(set...)
 	}
 	add(m.ended...) // end old servers first, because a new server may need the same bridge
 	add(m.served...)

@@ -19,6 +19,10 @@ ip link show dev %[2]s >/dev/null 2>&1 ||
 	ip link add name %[2]s address %[4]s type bridge stp_state 0 forward_delay 0
 # If the kernel cannot make the bridge, the NIC stays as it is.
 [ -n "$(ip link show dev %[2]s type bridge 2>/dev/null)" ] || exit 0
+# The bridge treats router advertisements as the NIC did.
+for key in accept_ra autoconf use_tempaddr; do
+	{ cat "/proc/sys/net/ipv6/conf/%[3]s/$key" >"/proc/sys/net/ipv6/conf/%[2]s/$key"; } 2>/dev/null
+done
 ip link set dev %[2]s alias "%[5]s" up%[6]s
 # Without its address dhcpcd would lease again for the NIC.
 for file in "/run/dhcpcd/%[3]s.pid" "/run/dhcpcd/%[3]s-4.pid"; do

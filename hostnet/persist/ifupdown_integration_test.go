@@ -20,6 +20,7 @@ func TestIfupdownScriptKeepsLeases(t *testing.T) {
 	n.IP("addr add 192.0.2.10/24 dev eth0 valid_lft 3600 preferred_lft 1800")
 	n.IP("-6 addr add 2001:db8::10/64 dev eth0 nodad")
 	n.IP("-6 route add default via 2001:db8::1 dev eth0 proto ra metric 1024 expires 1800")
+	n.Sysctl("net/ipv6/conf/eth0/accept_ra=2")
 	root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet dhcp\n"})
 	if _, _, err := writeBridge(root, bridge()); err != nil {
 		t.Fatal(err)
@@ -30,6 +31,9 @@ func TestIfupdownScriptKeepsLeases(t *testing.T) {
 	}
 	if got := n.IP("-6 route show default"); !strings.Contains(got, "dev br-lan") || !strings.Contains(got, "expires 1") || strings.Contains(got, "eth0") {
 		t.Errorf("the default route is %q", got)
+	}
+	if got := strings.TrimSpace(n.Run("/usr/sbin/sysctl", "-n", "net/ipv6/conf/br-lan/accept_ra")); got != "2" {
+		t.Errorf("accept_ra of the bridge is %s", got)
 	}
 }
 

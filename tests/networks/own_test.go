@@ -207,6 +207,9 @@ func TestTheHostsNICJoinsAnExistingNetwork(t *testing.T) {
 		t.Error(err)
 	}
 	o.session.exchange()
+	if got := strings.TrimSpace(sh(o.n, "sysctl -n net.ipv6.conf.br-up.accept_ra")); got != "0" {
+		t.Errorf("accept_ra of the bridge is %s, and the NIC's was 0", got)
+	}
 	o.Apply("site", apart)
 	o.session.exchange()
 	o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
