@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,8 +72,10 @@ func (d distribution) archives(aptDir string, m Mirrors) (archives, error) {
 		return archives{}, err
 	}
 	main, security := d.configured(m), ""
-	own, found := d.hostMirrors(entries)
+	own, found, err := d.hostMirrors(entries)
 	switch base, ok := strings.CutSuffix(strings.TrimSuffix(main, "/"), "/debian"); {
+	case main == "" && err != nil:
+		return archives{}, err
 	case main == "" && own == "":
 		return archives{}, fault.New(fault.NeedsOperator, "%s has no %s mirror; set %s in hostler's configuration", aptDir, d.os, d.setting)
 	case main == "":
@@ -92,7 +95,7 @@ func (d distribution) archives(aptDir string, m Mirrors) (archives, error) {
 	// private mirror. So only the sources of another distribution name a
 	// keyring, which the image has at the same path.
 	form := "deb %s %s " + d.components
-	if ubuntu, _ := ubuntuArchive.hostMirrors(entries); own == "" && (d.name != debianArchive.name || ubuntu != "") {
+	if ubuntu, _, _ := ubuntuArchive.hostMirrors(entries); own == "" && (d.name != debianArchive.name || ubuntu != "") {
 		form = "deb [signed-by=/usr/share/keyrings/" + d.name + "-archive-keyring.gpg] %s %s " + d.components
 	}
 	return archives{main, security, form}, nil
@@ -101,30 +104,55 @@ func (d distribution) archives(aptDir string, m Mirrors) (archives, error) {
 // hostMirrors finds the distribution's archive and its security archive among
 // the host's sources, or returns "" for an archive that is missing. Other
 // vendors use suites of the same names. So an entry must also have the
-// component main and name no keys except the distribution's.
-func (d distribution) hostMirrors(entries []aptSource) (main, security string) {
+// component main and name no keys except the distribution's. It returns
+// fault.NeedsOperator if such an entry names an unusable list of mirrors.
+func (d distribution) hostMirrors(entries []aptSource) (main, security string, err error) {
 	for _, e := range entries {
 		if !slices.Contains(e.components, "main") || e.signedBy != "" && !strings.Contains(e.signedBy, d.name+"-archive") {
 			continue
 		}
-		i := slices.IndexFunc(e.uris, isWeb)
-		if i < 0 {
-			continue
-		}
 		for _, suite := range e.suites {
 			base, isSecurity := strings.CutSuffix(suite, "-security")
-			if !slices.Contains(d.suites, base) {
+			archive := &main
+			if isSecurity {
+				archive = &security
+			}
+			if *archive != "" || !slices.Contains(d.suites, base) {
 				continue
 			}
-			if isSecurity && security == "" {
-				security = e.uris[i]
-			}
-			if !isSecurity && main == "" {
-				main = e.uris[i]
+			if *archive, err = d.mirrorOf(e.uris); err != nil {
+				return main, security, err
 			}
 		}
 	}
-	return main, security
+	return main, security, nil
+}
+
+// mirrorOf returns the first http or https address among the URIs of an apt
+// source and in the lists of mirrors that they name, or "" if there is none.
+func (d distribution) mirrorOf(uris []string) (string, error) {
+	for _, uri := range uris {
+		if isWeb(uri) {
+			return uri, nil
+		}
+		list, err := url.Parse(uri)
+		if err != nil || list.Scheme != "mirror+file" {
+			continue
+		}
+		data, err := os.ReadFile(list.Path)
+		if err != nil {
+			return "", fault.New(fault.NeedsOperator, "cannot read apt's list of mirrors: %v; mend it, or set %s in hostler's configuration", err, d.setting)
+		}
+		// A line has an address and, after a tab, its properties, see
+		// apt-transport-mirror(1).
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); isWeb(line) {
+				return strings.Fields(line)[0], nil
+			}
+		}
+		return "", fault.New(fault.NeedsOperator, "%s has no http or https address of a mirror; add one, or set %s in hostler's configuration", list.Path, d.setting)
+	}
+	return "", nil
 }
 
 func isWeb(uri string) bool {
