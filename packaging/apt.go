@@ -105,9 +105,15 @@ func candidates(policy string) map[string]bool {
 }
 
 // Unfinished implements Manager. The mark file is durable before apt starts.
-func (a *Apt) Unfinished() bool {
-	_, err := os.Lstat(a.mark())
-	return err == nil
+func (a *Apt) Unfinished(names ...string) bool {
+	if _, err := os.Lstat(a.mark()); err == nil {
+		return true
+	}
+	if len(names) == 0 {
+		return false
+	}
+	state, err := readState(a.paths.DpkgStatus(), a.paths.DpkgUpdates())
+	return err == nil && slices.ContainsFunc(state.broken, func(name string) bool { return slices.Contains(names, name) })
 }
 
 func (a *Apt) mark() string { return filepath.Join(a.paths.StateDir, "installing-packages") }

@@ -262,6 +262,33 @@ func TestUnfinishedInstallationIsMended(t *testing.T) {
 	}
 }
 
+// Finish installs nothing. It tells a package that dpkg knows, even half-way, from
+// one that dpkg does not know.
+func TestFinish(t *testing.T) {
+	mark := func(h *host) {
+		if err := os.WriteFile(filepath.Join(h.p.StateDir, "installing-packages"), []byte("tool\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for state, ours := range map[string]bool{"not-installed": false, "installed": true, "half-configured": true} {
+		h := newHost(t)
+		h.states["toy"], h.states["man-db"] = state, "triggers-pending"
+		h.write()
+		for _, program := range []string{"dpkg", "apt-get"} { // they cannot finish the packages
+			h.fake.Handle(program, func(_ context.Context, c run.Command) (run.Result, error) { return runtest.Exit(c, 100, "E: broken") })
+		}
+		for _, marked := range []bool{false, true} {
+			if marked {
+				mark(h)
+			}
+			got, err := packaging.Finish(t.Context(), h.apt, []string{"toy"}, func(string) {})
+			if err != nil || got != (ours && marked) || h.apt.Unfinished() || h.states["tool"] != "" {
+				t.Errorf("%s, marked %v: ours %v, %v; packages %v", state, marked, got, err, h.states)
+			}
+		}
+	}
+}
+
 func TestUnavailable(t *testing.T) {
 	h := newHost(t)
 	h.fake.Print("apt-cache", "toy:\n  Installed: (none)\n  Candidate: 1.2-3\n  Version table:\n     1.2-3 100\n        100 http://mirror x/main amd64 Packages\n"+

@@ -161,13 +161,21 @@ func (i *Initialiser) lacksPrograms() string {
 
 // install installs libvirt and QEMU if they are missing.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
-	unfinished := i.opts.Packages.Unfinished()
-	if !unfinished && i.lacksPrograms() == "" {
+	ours, err := packaging.Finish(ctx, i.opts.Packages, []string{daemonPackage}, progress)
+	if err != nil {
+		return err
+	}
+	if !ours && i.lacksPrograms() == "" {
 		return nil // already installed, by whatever means
 	}
 	names, err := i.packageNames()
 	if err != nil {
 		return err
+	}
+	if i.lacksPrograms() == "" {
+		if missing, err := i.opts.Packages.Missing(names); err != nil || len(missing) == 0 {
+			return err
+		}
 	}
 	progress("installing libvirt and QEMU")
 	// Start the network of a newly installed libvirt, even if the administrator

@@ -19,6 +19,7 @@ import (
 
 // packages is a package manager with a given result.
 type packages struct {
+	missing    []string
 	unfinished bool
 	installed  func() // runs when Install succeeds
 	err        error
@@ -27,8 +28,10 @@ type packages struct {
 	names       []string
 }
 
-func (p *packages) Missing([]string) ([]string, error) { return nil, nil }
-func (p *packages) Unfinished() bool                   { return p.unfinished }
+func (p *packages) Missing(names []string) ([]string, error) {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(p.missing, name) }), nil
+}
+func (p *packages) Unfinished(...string) bool { return p.unfinished }
 func (p *packages) Unavailable(context.Context, []string) ([]string, error) {
 	return p.unavailable, nil
 }
@@ -37,6 +40,10 @@ func (p *packages) FetchLists(context.Context, func(string)) error { return nil 
 
 func (p *packages) Install(_ context.Context, names []string, progress func(string)) error {
 	p.names = append(p.names, names...)
+	if len(names) == 0 {
+		p.unfinished = false
+		return nil
+	}
 	progress("downloading " + names[0])
 	if p.err != nil {
 		p.unfinished = true

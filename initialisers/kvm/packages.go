@@ -19,6 +19,10 @@ var packages = packaging.InAll(slices.Concat([]string{
 	"arm64": {"qemu-system-arm", "qemu-efi-aarch64"},
 }[runtime.GOARCH])...)
 
+// daemonPackage is the package with libvirt's daemon, on which the first of
+// packages depends.
+const daemonPackage = "libvirt-daemon"
+
 // packageNames returns the packages for this host's release. It returns
 // fault.NeedsOperator if none are known for the release.
 func (i *Initialiser) packageNames() ([]string, error) {

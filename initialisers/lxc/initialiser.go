@@ -150,7 +150,11 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 
 // install installs LXC if the host lacks a part of it.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
-	if !i.opts.Packages.Unfinished() && len(i.absent()) == 0 {
+	ours, err := packaging.Finish(ctx, i.opts.Packages, []string{"lxc"}, progress)
+	if err != nil {
+		return err
+	}
+	if !ours && len(i.absent()) == 0 {
 		return nil
 	}
 	names, err := i.packageNames()

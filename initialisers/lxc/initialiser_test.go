@@ -18,7 +18,7 @@ type noPackages struct{}
 
 func (noPackages) Missing([]string) ([]string, error)                      { return nil, nil }
 func (noPackages) Unavailable(context.Context, []string) ([]string, error) { return nil, nil }
-func (noPackages) Unfinished() bool                                        { return false }
+func (noPackages) Unfinished(...string) bool                               { return false }
 func (noPackages) Install(context.Context, []string, func(string)) error {
 	return errors.New("no mirror")
 }

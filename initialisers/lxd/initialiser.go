@@ -168,10 +168,15 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 // need not answer at the socket.
 func (i *Initialiser) socket() string { return i.opts.Dialect.FindSocket(i.opts.Paths, i.opts.Dir) }
 
-// install installs LXD if the host has none.
+// install installs LXD if the host has none. It installs no package beside an
+// LXD that was installed by other means.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
-	unfinished := i.opts.Packages.Unfinished()
-	if !unfinished {
+	known := slices.DeleteFunc([]string{i.opts.Dialect.own, i.opts.Dialect.former}, func(name string) bool { return name == "" })
+	ours, err := packaging.Finish(ctx, i.opts.Packages, known, progress)
+	if err != nil {
+		return err
+	}
+	if !ours {
 		if socket := i.socket(); socket != "" && ping(ctx, socket) == nil {
 			return nil // LXD answers, however it was installed
 		}
@@ -187,8 +192,9 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 	if err != nil {
 		return err
 	}
-	otherwise := slices.Contains(missing, own) && i.programExists() // dpkg does not know the installed program
-	if !unfinished && (len(missing) == 0 || otherwise) {
+	// dpkg does not know the installed program.
+	otherwise := slices.Contains(missing, own) && i.programExists() && !i.opts.Packages.Unfinished(own)
+	if len(missing) == 0 || otherwise {
 		return nil
 	}
 	progress("installing " + i.opts.Dialect.Name)

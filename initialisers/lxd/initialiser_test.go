@@ -26,6 +26,7 @@ import (
 // packages is a package manager of which only the outcome matters here.
 type packages struct {
 	missing    []string
+	halfway    []string // the missing packages that dpkg left half-way
 	unfinished bool
 	installed  func() // runs when Install succeeds
 	err        error
@@ -38,7 +39,10 @@ type packages struct {
 }
 
 func (p *packages) Missing(names []string) ([]string, error) { return among(names, p.missing), nil }
-func (p *packages) Unfinished() bool                         { return p.unfinished }
+func (p *packages) Unfinished(names ...string) bool {
+	return p.unfinished || len(among(names, p.halfway)) > 0
+}
+
 func (p *packages) Unavailable(_ context.Context, names []string) ([]string, error) {
 	p.asked++
 	if p.unlisted {
@@ -60,12 +64,16 @@ func among(names, list []string) []string {
 func (p *packages) Install(_ context.Context, names []string, progress func(string)) error {
 	p.calls++
 	p.names = names
+	if len(names) == 0 {
+		p.unfinished = false
+		return nil
+	}
 	progress("downloading " + names[0])
 	if p.err != nil {
 		p.unfinished = true
 		return p.err
 	}
-	p.missing, p.unfinished = nil, false
+	p.missing, p.halfway, p.unfinished = nil, nil, false
 	if p.installed != nil {
 		p.installed()
 	}
@@ -385,7 +393,7 @@ func TestFailingPackageThenRetry(t *testing.T) {
 	if err := h.initialise(); err != nil {
 		t.Error(err)
 	}
-	if h.pkgs.calls != 2 {
+	if h.pkgs.calls != 3 { // the second try first finishes the interrupted one
 		t.Errorf("%d installations", h.pkgs.calls)
 	}
 }
