@@ -109,7 +109,7 @@ const (
 
 // Silent implements initialisers.Pinger.
 func (i *Initialiser) Silent(ctx context.Context) (message, mend string) {
-	if i.opts.Packages.Unfinished() || i.lacksPrograms() != "" {
+	if i.lacksPrograms() != "" {
 		return "", ""
 	}
 	if _, err := observe(ctx, i.opts.Socket, i.opts.Pool); err != nil {

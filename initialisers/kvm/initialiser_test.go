@@ -375,6 +375,11 @@ func TestSilentLibvirt(t *testing.T) {
 	}
 	h.programs()
 	message, mend := kvm.New(h.opts).Silent(t.Context())
+	h.pkgs.unfinished = true
+	if m, _ := kvm.New(h.opts).Silent(t.Context()); m != message {
+		t.Errorf("with an interrupted installation: %q", m)
+	}
+	h.pkgs.unfinished = false
 	if _, why := h.satisfied(); message != "libvirt does not answer" || why != message+"; "+mend {
 		t.Errorf("%q, %q; not satisfied: %s", message, mend, why)
 	}

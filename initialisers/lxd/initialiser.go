@@ -130,7 +130,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 // Silent implements initialisers.Pinger.
 func (i *Initialiser) Silent(ctx context.Context) (message, mend string) {
 	socket := i.socket()
-	if socket == "" || i.opts.Packages.Unfinished() {
+	if socket == "" {
 		return "", ""
 	}
 	if err := ping(ctx, socket); err != nil {

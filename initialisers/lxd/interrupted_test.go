@@ -2,6 +2,7 @@ package lxd_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,5 +57,22 @@ func TestInterruptedInstallationBesideForeignLXD(t *testing.T) {
 				t.Errorf("installed %q", h.pkgs.names)
 			}
 		})
+	}
+}
+
+// An interrupted installation does not hide that LXD is silent.
+func TestSilentAfterAnInterruptedInstallation(t *testing.T) {
+	h := newHost(t)
+	h.pkgs.unfinished = true
+	h.lxd.listen(debianDir(h.p))
+	if message, mend := lxd.New(h.opts).Silent(t.Context()); message+mend != "" {
+		t.Errorf("with LXD: %q, %q", message, mend)
+	}
+	h.lxd.listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := h.lxd.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if message, _ := lxd.New(h.opts).Silent(t.Context()); message != "LXD does not answer" {
+		t.Errorf("without LXD: %q", message)
 	}
 }

@@ -1,12 +1,15 @@
 package hostreport
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"hostler/agent/client"
+	"hostler/agent/containersetup"
 	"hostler/agent/networkprovisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -22,8 +25,9 @@ const lowSpace = 2 << 30
 
 // readiness checks for at most reportTimeout whether the host can run machines
 // of a type. It returns the result, message and mend of doctor's check. A type
-// that this host cannot run is an error only if it is used.
-func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Initialiser, used bool) (result, message, mend string) {
+// that this host cannot run is an error only if it is used. A type that is not
+// set up is "ok" only if it has no machines.
+func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Initialiser, u use) (result, message, mend string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	advice := ""
@@ -31,7 +35,7 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 		advice = "; " + a.Advice()
 	}
 	if ok, why := init.Supported(ctx); !ok {
-		if !used && ctx.Err() == nil {
+		if !u.machines && !u.ready && ctx.Err() == nil {
 			return "ok", notAvailable + why, ""
 		}
 		return "error", "this host cannot run " + string(t) + " machines: " + why, "fix the named cause, then run `hostler doctor` again"
@@ -53,10 +57,28 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 	case ctx.Err() != nil:
 		return "error", fmt.Sprintf("no answer within %s: %s", reportTimeout, why), "look whether its daemon hangs, and restart it"
 	}
+	status, preparing := u.status, "is being set up: "+cmp.Or(u.status.Message, why)
+	if u.machines && (status.State == containersetup.StateWaiting || status.State == containersetup.StateInitialising) {
+		return "warning", preparing, "" // its daemon may not answer yet
+	}
 	if p, daemon := init.(initialisers.Pinger); daemon {
 		if message, mend = p.Silent(ctx); message != "" {
 			return "error", message, mend
 		}
+	}
+	switch {
+	case !u.machines:
+	case status.State == containersetup.StateReady:
+		// A warning, because the machines may well run without the part.
+		return "warning", "was set up, and now lacks a part: " + why, "set it up again: systemctl restart hostlerd"
+	case status.State != containersetup.StateError:
+		return "warning", preparing, ""
+	default:
+		message = status.Message
+		if next := status.Attempts.NextRetry; next != nil {
+			message += "; the next try is at " + next.UTC().Format(time.RFC3339)
+		}
+		return "error", message, "mend the named cause; `hostler retry type/" + string(t) + "` tries at once"
 	}
 	return "ok", "not installed yet; will be set up with the first " + string(t) + " machine (" + why + ")" + advice, ""
 }
@@ -65,25 +87,35 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 // cannot run.
 const notAvailable = "not available here: "
 
-// usedTypes returns the types that have a recorded machine or were ready at
-// some time. An unreadable record counts for no type; its worker reports it.
-func usedTypes(objects []state.Object) map[spec.ContainerType]bool {
-	used := map[spec.ContainerType]bool{}
+// use is the use of a container type: machines is true if a machine of the type
+// is recorded, ready if the type was ready at some time.
+type use struct {
+	machines, ready bool
+	status          spec.TypeStatus
+}
+
+// uses returns the uses of the types. An unreadable record counts for no type;
+// its worker reports it.
+func uses(objects []state.Object) map[spec.ContainerType]use {
+	all := map[spec.ContainerType]use{}
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindMachine:
 			var r spec.MachineRecord
 			if o.Decode(&r, nil) == nil {
-				used[r.Machine.Type] = true
+				u := all[r.Machine.Type]
+				u.machines = true
+				all[r.Machine.Type] = u
 			}
 		case spec.KindContainerType:
-			var s spec.TypeStatus
-			if o.Decode(nil, &s) == nil && s.Supported != nil && *s.Supported {
-				used[spec.ContainerType(o.Name)] = true
+			u := all[spec.ContainerType(o.Name)]
+			if o.Decode(nil, &u.status) == nil {
+				u.ready = u.status.Supported != nil && *u.status.Supported
+				all[spec.ContainerType(o.Name)] = u
 			}
 		}
 	}
-	return used
+	return all
 }
 
 // Doctor implements api.Host. It changes nothing. It asks the package manager
@@ -97,7 +129,7 @@ func (r Reporter) Doctor(ctx context.Context) ([]client.Check, error) {
 	if err != nil {
 		add("machines", "error", err.Error(), "look at the agent's log")
 	}
-	used := usedTypes(objects)
+	used := uses(objects)
 	for _, t := range r.Types {
 		name := "type " + string(t)
 		result, message, mend := readiness(ctx, t, r.Initialiser(t), used[t])

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
+	"hostler/agent/containersetup"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/initialisers"
@@ -21,17 +23,33 @@ func (daemon) Supported(context.Context) (bool, string)        { return true, ""
 func (d daemon) Satisfied(context.Context) (bool, string)      { return false, d.why }
 func (d daemon) Silent(context.Context) (message, mend string) { return d.message, d.mend }
 
-// The check of a hypervisor that does not answer is an error with its remedy,
-// whatever the text of the difference says.
-func TestReadinessOfASilentHypervisor(t *testing.T) {
+// The check of a type that is not set up depends on its use, its status and the
+// answer of its hypervisor.
+func TestReadinessOfATypeThatIsNotSetUp(t *testing.T) {
+	lacking := daemon{nil, "the mirror does not answer; LXD", "", ""}
+	silent := daemon{nil, "the daemon hangs; restart it", "LXD hangs", "restart it"}
+	next := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	failed := spec.TypeStatus{State: containersetup.StateError, Message: "cannot install lxd", Attempts: spec.Attempts{NextRetry: &next}}
+	const unused = "not installed yet; will be set up with the first lxd machine (the mirror does not answer; LXD)"
+	const retry = "mend the named cause; `hostler retry type/lxd` tries at once"
 	for name, c := range map[string]struct {
 		d                     daemon
+		u                     use
 		result, message, mend string
 	}{
-		"silent":  {daemon{nil, "the daemon hangs; restart it", "LXD hangs", "restart it"}, "error", "LXD hangs", "restart it"},
-		"lacking": {daemon{nil, "the mirror does not answer; LXD", "", ""}, "ok", "not installed yet; will be set up with the first lxd machine (the mirror does not answer; LXD)", ""},
+		"silent":                 {silent, use{machines: true}, "error", "LXD hangs", "restart it"},
+		"silent after a failure": {silent, use{machines: true, status: failed}, "error", "LXD hangs", "restart it"},
+		"silent and unused":      {silent, use{}, "error", "LXD hangs", "restart it"},
+		"starting":               {silent, use{machines: true, status: spec.TypeStatus{State: containersetup.StateInitialising, Message: "starting LXD"}}, "warning", "is being set up: starting LXD", ""},
+		"waiting":                {lacking, use{machines: true, status: spec.TypeStatus{State: containersetup.StateWaiting, Message: "waiting for the host lock"}}, "warning", "is being set up: waiting for the host lock", ""},
+		"before the first pass":  {lacking, use{machines: true}, "warning", "is being set up: the mirror does not answer; LXD", ""},
+		"failed":                 {lacking, use{machines: true, status: failed}, "error", "cannot install lxd; the next try is at 2001-02-03T04:05:06Z", retry},
+		"lacking a part":         {lacking, use{machines: true, ready: true, status: spec.TypeStatus{State: containersetup.StateReady}}, "warning", "was set up, and now lacks a part: the mirror does not answer; LXD", "set it up again: systemctl restart hostlerd"},
+		"unused":                 {lacking, use{}, "ok", unused, ""},
+		"failed, now unused":     {lacking, use{status: failed}, "ok", unused, ""},
+		"removed after its use":  {lacking, use{ready: true, status: spec.TypeStatus{State: containersetup.StateReady}}, "ok", unused, ""},
 	} {
-		result, message, mend := readiness(t.Context(), spec.LXD, c.d, true)
+		result, message, mend := readiness(t.Context(), spec.LXD, c.d, c.u)
 		if result != c.result || message != c.message || mend != c.mend {
 			t.Errorf("%s: %s, %q, %q", name, result, message, mend)
 		}
@@ -63,7 +81,7 @@ func TestReadinessOfAnUnavailableType(t *testing.T) {
 		"ready":    {[]state.Object{status(true)}, "error", refused},
 		"refused":  {[]state.Object{status(false)}, "ok", "not available here: no package"},
 	} {
-		result, message, _ := readiness(t.Context(), spec.Incus, absent{}, usedTypes(c.objects)[spec.Incus])
+		result, message, _ := readiness(t.Context(), spec.Incus, absent{}, uses(c.objects)[spec.Incus])
 		if result != c.result || message != c.message {
 			t.Errorf("%s: %s, %q", name, result, message)
 		}
@@ -78,7 +96,7 @@ func (advised) Satisfied(context.Context) (bool, string) { return true, "" }
 func (advised) Advice() string                           { return "prefer another" }
 
 func TestReadinessWithAdvice(t *testing.T) {
-	if result, message, _ := readiness(t.Context(), spec.LXD, advised{}, true); result != "ok" || message != "is set up; prefer another" {
+	if result, message, _ := readiness(t.Context(), spec.LXD, advised{}, use{machines: true}); result != "ok" || message != "is set up; prefer another" {
 		t.Errorf("%s, %q", result, message)
 	}
 }
