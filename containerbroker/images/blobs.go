@@ -110,9 +110,13 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
+// replacedAge is the time for which a file stays after the index does not name it
+// anymore, because a driver may still be about to read it.
+const replacedAge = time.Hour
+
 // keep moves verified files into the cache and adds e to the index. The lock of
 // the blobs prevents a concurrent sweep() from deleting a file between the two
-// steps.
+// steps. It also removes the files of images that were replaced earlier.
 func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -135,10 +139,33 @@ func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	if err := syncFile(filepath.Join(c.o.Dir, blobsDir)); err != nil {
 		return Artifact{}, err
 	}
-	if err := c.writeEntry(e); err != nil {
+	if err := c.replaceEntry(e); err != nil {
 		return Artifact{}, err
 	}
+	if err := c.sweepLocked(replacedAge); err != nil {
+		c.log.Warn("files of replaced images cannot be removed now and are removed later", "reason", err.Error())
+	}
 	return c.artifact(e), nil
+}
+
+// replaceEntry writes e to the index. The files of the entry that it replaces
+// get the present time, so that sweep() measures their age from now.
+func (c *Cache) replaceEntry(e entry) error {
+	r, err := ParseRef(e.Reference)
+	if err != nil {
+		return err
+	}
+	if old, err := c.readEntry(c.indexPath(key(r, e.Format))); err == nil {
+		for _, b := range old.Files {
+			if !slices.Contains(e.Files, b) {
+				now := c.o.Clock()
+				if err := os.Chtimes(c.blobPath(b.SHA256), now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+		}
+	}
+	return c.writeEntry(e)
 }
 
 // sweep removes files that no index entry names and that are at least as old as
@@ -149,6 +176,11 @@ func (c *Cache) sweep(age time.Duration) error {
 		return err
 	}
 	defer unlock()
+	return c.sweepLocked(age)
+}
+
+// sweepLocked is sweep for a caller that holds the lock of the blobs.
+func (c *Cache) sweepLocked(age time.Duration) error {
 	all, err := c.entries()
 	if err != nil {
 		return err

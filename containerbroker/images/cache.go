@@ -140,9 +140,7 @@ func Open(o Options) (*Cache, error) {
 	}
 	c.trim(keptParts)
 	c.trim(keptDebs)
-	// Keep files without an index entry for an hour, because a driver may still
-	// be about to read a file that a newer build has replaced.
-	if err := c.sweep(time.Hour); err != nil {
+	if err := c.sweep(replacedAge); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
 	return c, nil

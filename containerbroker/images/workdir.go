@@ -155,10 +155,10 @@ func same(one, other string) bool {
 const spare = 64 << 20
 
 // needSpace returns an error if the cache's filesystem has no room for n more
-// bytes. To make room, it removes parts of downloads and packages of earlier
-// builds.
+// bytes. To make room, it removes files of replaced images, parts of downloads and
+// packages of earlier builds.
 func (c *Cache) needSpace(n int64) error {
-	for {
+	for swept := false; ; {
 		var st unix.Statfs_t
 		if err := unix.Statfs(c.o.Dir, &st); err != nil {
 			return fmt.Errorf("cannot ask for free space: %w", err)
@@ -166,6 +166,13 @@ func (c *Cache) needSpace(n int64) error {
 		free := int64(st.Bavail) * st.Bsize //nolint:gosec // no filesystem has 2^63 blocks
 		if free >= n+spare {
 			return nil
+		}
+		if !swept {
+			swept = true
+			if err := c.sweep(replacedAge); err != nil {
+				return err
+			}
+			continue
 		}
 		if c.dropOldest(keptParts) || c.dropOldest(keptDebs) {
 			continue
