@@ -4,6 +4,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,7 +98,7 @@ func imageView(a images.Artifact) client.Image {
 }
 
 // Delete implements api.Images. It deletes the image from the hypervisors first
-// and then from the cache. A hypervisor that does not answer makes Delete fail
+// and then, if no version of it is in use, from the cache. A hypervisor that does not answer makes Delete fail
 // only if a machine of its type uses the image, or if neither the cache nor
 // another hypervisor has it.
 func (s Service) Delete(ctx context.Context, reference string) error {
@@ -115,22 +116,21 @@ func (s Service) Delete(ctx context.Context, reference string) error {
 			return fmt.Errorf("cannot find the users of image %q: %w", reference, blind[t])
 		}
 	}
+	var failed []error
 	for _, row := range rows {
 		if row.Reference != reference && row.Digest != reference || row.Where == "cache" {
 			continue
 		}
-		for _, t := range s.Types {
-			if string(t) != row.Where {
-				continue
-			}
-			store, err := s.Of(t)
-			if err != nil {
-				return err
-			}
-			if err := store.DeleteImage(ctx, row.Digest); err != nil {
-				return fault.New(fault.KindOf(err), "%s", strings.ReplaceAll(err.Error(), row.Digest, reference))
-			}
+		store, err := s.Of(spec.ContainerType(row.Where))
+		if err == nil {
+			err = store.DeleteImage(ctx, row.Digest)
 		}
+		if err != nil {
+			failed = append(failed, fault.New(fault.KindOf(err), "%s", strings.ReplaceAll(err.Error(), row.Digest, reference)))
+		}
+	}
+	if len(failed) > 0 {
+		return fault.New(fault.KindOf(failed[0]), "%s", oneline.Clean(errors.Join(failed...).Error(), 4096))
 	}
 	for _, row := range rows {
 		if (row.Reference == reference || row.Digest == reference) && row.Where == "cache" {
