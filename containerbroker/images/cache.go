@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,6 +76,11 @@ type Options struct {
 	Downloads Downloads
 }
 
+// refreshPause is the time after a failed refresh of an image for which the cached
+// image is used at once. A build that fails may take minutes, e.g. if the mirror
+// does not answer.
+const refreshPause = 15 * time.Minute
+
 // Cache is a Provider that keeps built and fetched images in a directory, in
 // files named by their sha256. Several processes may share a directory.
 type Cache struct {
@@ -83,6 +89,8 @@ type Cache struct {
 	sources []source
 	flights flight.Group[step, Artifact]
 	proofs  proofs
+	// failed holds the times of failed refreshes by key().
+	failed sync.Map
 	// downloads counts the running downloads.
 	downloads atomic.Int64
 }
@@ -167,12 +175,13 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
 	}
-	shared := key(r, format)
+	name := key(r, format)
+	shared := name
 	if own != nil {
 		shared = "own:" + shared // own may return the hypervisor's image, which callers without own cannot use
 	}
 	return c.share(ctx, shared, progress, func(ctx context.Context, report Progress) (Artifact, error) {
-		unlock, err := c.lock(ctx, key(r, format), report)
+		unlock, err := c.lock(ctx, name, report)
 		if err != nil {
 			return Artifact{}, err
 		}
@@ -181,7 +190,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 		// the image.
 		a, stale, err := c.lookup(ctx, r, format)
 		switch {
-		case err == nil && !stale:
+		case err == nil && (!stale || c.pauses(name)):
 			return a, nil
 		case err != nil && !fault.Is(err, fault.NotFound):
 			return Artifact{}, err
@@ -191,11 +200,18 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 		}
 		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
+			c.failed.Store(name, c.o.Clock())
 			c.log.Warn("image cannot be refreshed; the cached image is used", "image", r.String(), "reason", askErr.Error())
 			return a, nil
 		}
 		return fresh, askErr
 	})
+}
+
+// pauses reports whether the last refresh of the image failed a short time ago.
+func (c *Cache) pauses(name string) bool {
+	at, failed := c.failed.Load(name)
+	return failed && c.o.Clock().Sub(at.(time.Time)) < refreshPause
 }
 
 // step is a report of Progress.

@@ -594,8 +594,17 @@ func TestBuiltImageIsRefreshedAfterItsTime(t *testing.T) {
 	if old := ensure(2); old.Digest != first.Digest {
 		t.Error("an image that cannot be refreshed is not used as it is")
 	}
+	// A create does not wait for the mirror again for a while.
+	now = now.Add(refreshPause - time.Second)
+	if old := ensure(2); old.Digest != first.Digest {
+		t.Error("an image that cannot be refreshed is not used as it is")
+	}
+	now = now.Add(time.Second)
+	ensure(3)
 	w.broken.Store(false)
-	if fresh := ensure(3); fresh.Digest == first.Digest {
+	ensure(3)
+	now = now.Add(refreshPause)
+	if fresh := ensure(4); fresh.Digest == first.Digest {
 		t.Error("the image is not refreshed")
 	}
 }
