@@ -139,7 +139,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
 		metrics: metrics.New(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
-		claims: map[spec.ContainerType]*hostlock.Lock{}, memory: idle.New(o.Logger.With("part", "memory")),
+		claims: map[spec.ContainerType]*hostlock.Lock{}, former: map[spec.ContainerType]formerFolder{}, memory: idle.New(o.Logger.With("part", "memory")),
 	}
 	h.sup = supervise.New(o.Logger, h.now)
 	h.hold = packaging.NewHold(o.Paths.CloudInit(), h.cloudInitFailed, h.now)
@@ -178,6 +178,9 @@ func open(ctx context.Context, o Options) (*host, error) {
 	if err == nil {
 		err = h.writeConfig(ctx, config)
 	}
+	if err == nil {
+		err = h.readFolders(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -197,7 +200,7 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 		common.Metrics = nil
 		return containersetup.New(common, containersetup.Options{
 			Type: t, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
-			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.recovery.Prepared(ctx, t) },
+			Lock: h.lock, Folder: h.checkFolder(t), Prepared: func(ctx context.Context) error { return h.recovery.Prepared(ctx, t) },
 			Clear: func(ctx context.Context) ([]string, bool, error) {
 				d, err := h.driver(t)
 				cleaner, able := d.Broker.(containerbroker.Cleaner)

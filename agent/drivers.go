@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -30,6 +31,11 @@ type constructors struct {
 	// socket returns the hypervisor's socket, or a file in its folder if it has
 	// no daemon. It returns "" if there is none.
 	socket func(p paths.Paths, c spec.TypesConfig) string
+	// folder returns the folder of the hypervisor that has the instances, or "" if
+	// there is none. back says how to make the hypervisor use a former folder. Both
+	// are nil if the folder cannot change.
+	folder func(p paths.Paths, c spec.TypesConfig) string
+	back   func(p paths.Paths, former string) string
 	// driver fails with fault.NotReady until the hypervisor exists.
 	driver      func(h *host) (driver, error)
 	initialiser func(h *host, c spec.Config) initialisers.Initialiser
@@ -53,6 +59,14 @@ type constructors struct {
 	setup, provisioner Worker
 }
 
+// folderIn returns the folder of the hypervisor that has the instances, or "".
+func (c constructors) folderIn(p paths.Paths, types spec.TypesConfig) string {
+	if c.folder == nil {
+		return ""
+	}
+	return c.folder(p, types)
+}
+
 // drivers returns the constructors of every container type that the agent can
 // run. spec.ContainerTypes lists the types' other differences.
 func drivers() map[spec.ContainerType]constructors {
@@ -69,7 +83,12 @@ func drivers() map[spec.ContainerType]constructors {
 			provisioner: Worker{In: "libvirt's events", Out: "libvirt domains"},
 		},
 		spec.LXC: {
-			socket: lxcFolder, driver: newLXCDriver, initialiser: newLXCInitialiser, remote: newRemoteLXC, step: lxc.ServeStep,
+			socket: lxcFolder,
+			folder: func(p paths.Paths, c spec.TypesConfig) string { return p.Host(c.LXC.Path) },
+			back: func(p paths.Paths, former string) string {
+				return fmt.Sprintf("set `types: {lxc: {path: %s}}` in %s and restart hostlerd", former, p.Config)
+			},
+			driver: newLXCDriver, initialiser: newLXCInitialiser, remote: newRemoteLXC, step: lxc.ServeStep,
 			rootDiskNotice: lxcinit.RootDiskNotice,
 			setup: Worker{
 				Out: "packages, LXC's bridge, the pool of root filesystems, ids of guests, kernel limits",
@@ -91,6 +110,13 @@ func (l lxdDaemon) constructors() constructors {
 	name := l.driver.Name
 	return constructors{
 		socket: func(p paths.Paths, _ spec.TypesConfig) string { return l.socket(p) }, driver: l.newDriver, initialiser: l.newInitialiser,
+		folder: func(p paths.Paths, _ spec.TypesConfig) string {
+			if socket := l.socket(p); socket != "" {
+				return filepath.Dir(socket)
+			}
+			return ""
+		},
+		back: func(_ paths.Paths, former string) string { return "start the " + name + " of " + former + " again" },
 		remote: func(p paths.Paths, c spec.Config, log *slog.Logger) (containerbroker.Broker, error) {
 			return l.at(p, c.Namespace, lxd.Options{Logger: log})
 		},

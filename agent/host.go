@@ -64,7 +64,10 @@ type host struct {
 	cfg          spec.Config
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
-	notices      map[string]string
+	// former holds the recorded folders of instances that are not the hypervisor's
+	// present ones, until the type's setup finds the instances.
+	former  map[spec.ContainerType]formerFolder
+	notices map[string]string
 	// waits lists the purposes of the operations that wait for the host lock.
 	waits []string
 }
@@ -87,6 +90,11 @@ func (h *host) driver(t spec.ContainerType) (driver, error) {
 	c, ok := h.drivers[t]
 	if !ok {
 		return driver{}, fault.New(fault.Invalid, "container type %q is not supported by this agent", t)
+	}
+	if former, ok := h.former[t]; ok {
+		if here := c.folderIn(h.paths, h.cfg.Types); here != "" && here != former.folder {
+			return driver{}, former.apart(t, here, c.back(h.paths, former.folder))
+		}
 	}
 	if c.socket != nil {
 		if err := h.claim(t, c.socket(h.paths, h.cfg.Types), h.cfg.Namespace); err != nil {

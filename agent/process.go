@@ -72,8 +72,8 @@ func (h *host) limited() bool {
 func RunWorker(ctx context.Context, name string, o Options) error {
 	word, ok := strings.CutPrefix(name, "provisioner-")
 	t := spec.ContainerType(word)
-	makes := drivers()[t].remote
-	if !ok || makes == nil {
+	made := drivers()[t]
+	if !ok || made.remote == nil {
 		return fault.New(fault.Invalid, "cannot run worker %q: those that run by themselves are %s", name, strings.Join(remoteWorkers(), ", "))
 	}
 	store := workerapi.NewStore(o.Paths.Socket(), word)
@@ -82,9 +82,18 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	if err != nil {
 		return err
 	}
-	broker, err := makes(o.Paths, config, o.Logger.With("driver", word))
+	folder, err := recordedFolder(ctx, store, t)
 	if err != nil {
 		return err
+	}
+	p := o.Paths
+	p.Used = []string{folder}
+	broker, err := made.remote(p, config, o.Logger.With("driver", word))
+	if err != nil {
+		return err
+	}
+	if here := made.folderIn(p, config.Types); folder != "" && here != folder {
+		return fault.New(fault.NotReady, "the %s machines have their instances in %s, not in %s: `hostler status` shows how to mend that", t, folder, here)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

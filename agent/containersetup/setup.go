@@ -58,6 +58,13 @@ type Options struct {
 	Initialiser Initialiser
 	Provisioner Provisioner
 	Lock        Lock
+	// Folder returns the folder of the hypervisor's instances, or "" while there is
+	// no hypervisor. before is the folder when the type was last ready, or "". Folder
+	// fails with fault.NeedsOperator if machines have their instances in before and
+	// not in the present folder, since the provisioner would make them a second time.
+	// It is called before and after the initialisation. Nil means that the folder
+	// never changes.
+	Folder func(ctx context.Context, before string) (string, error)
 	// Prepared runs once, after the type is ready and before its provisioner
 	// starts. It restores lost records from the instances.
 	Prepared func(ctx context.Context) error
@@ -182,7 +189,13 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	// save() creates a missing object with its first status, as generation 1. That
 	// generation is not a request to retry.
 	status.ObservedGeneration = max(generation, 1)
-	err := w.initialise(ctx, &status)
+	err := w.checkFolder(ctx, &status)
+	if err == nil {
+		err = w.initialise(ctx, &status)
+	}
+	if err == nil {
+		err = w.checkFolder(ctx, &status) // of a hypervisor that was installed just now
+	}
 	if ctx.Err() != nil {
 		return time.Time{}, nil //nolint:nilerr // the agent stops; the next one goes on
 	}
@@ -197,6 +210,23 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	status.State, status.Message = StateError, err.Error()
 	reconcile.Failed(&status.Attempts, fault.KindOf(err), w.Now(), func(n int) time.Duration { return delays.Next(n, rand.Float64) })
 	return *status.Attempts.NextRetry, w.save(ctx, status)
+}
+
+// checkFolder records the folder of the instances. If they are in another, it
+// stops the provisioner, which an earlier agent may have left.
+func (w *Worker) checkFolder(ctx context.Context, status *spec.TypeStatus) error {
+	if w.Folder == nil {
+		return nil
+	}
+	folder, err := w.Folder(ctx, status.Folder)
+	if err != nil {
+		if unstopped := w.Provisioner.Stop(ctx); unstopped != nil {
+			w.Logger.Warn("The provisioner cannot be stopped.", "type", w.Type, "error", unstopped)
+		}
+		return err
+	}
+	status.Folder = cmp.Or(folder, status.Folder)
+	return nil
 }
 
 func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error {

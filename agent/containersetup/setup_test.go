@@ -137,6 +137,8 @@ type rig struct {
 	// clearEvery is the least time between runs of Clear after failures.
 	clearEvery time.Duration
 	lock       containersetup.Lock
+	// folder, if set, is that of LXD.
+	folder func(ctx context.Context, before string) (string, error)
 }
 
 func newRig(t *testing.T) *rig {
@@ -163,8 +165,12 @@ func (r *rig) start() (stop func()) {
 		if typ == spec.LXD && r.lxd != nil {
 			work = r.lxd
 		}
+		var folder func(ctx context.Context, before string) (string, error)
+		if typ == spec.LXD {
+			folder = r.folder
+		}
 		w := containersetup.New(reconcile.Common{Store: r.store, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, containersetup.Options{
-			Type: typ, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
+			Type: typ, Initialiser: r.hosts[typ], Provisioner: work, Folder: folder, LookEvery: r.lookEvery,
 			ClearEvery: max(r.clearEvery, time.Nanosecond), RestEvery: time.Millisecond,
 			Clear: func(context.Context) ([]string, bool, error) { return nil, r.clear != nil && r.clear(typ), nil },
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {

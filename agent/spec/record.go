@@ -202,6 +202,9 @@ type TypeStatus struct {
 	// ObservedGeneration is the generation that the attempts refer to; `hostler
 	// retry` makes a new generation.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
+	// Folder is the folder of the hypervisor that has the type's instances. It is
+	// empty if the type was never ready, or only for an earlier version.
+	Folder string `json:"folder,omitempty"`
 }
 
 // HostRecord is the spec half of the single host object.

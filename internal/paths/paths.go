@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // The default folders of an agent.
@@ -25,6 +26,8 @@ type Paths struct {
 	Config   string
 	StateDir string
 	RunDir   string
+	// Used are the folders of the hypervisors that are known to have machines.
+	Used []string
 }
 
 // New returns the paths of an agent with the given configuration file and
@@ -188,8 +191,8 @@ func lxdSocket(dir string) string { return filepath.Join(dir, "unix.socket") }
 
 // FindLXDSocket returns the path of LXD's socket, or "" if there is none. dir
 // is the value of LXD_DIR. If dir is empty, FindLXDSocket looks in the snap's
-// folder and then in Debian's. It does not check whether LXD listens on the
-// socket.
+// folder and then in Debian's, but first in the one that has machines. It does
+// not check whether LXD listens on the socket.
 func (p Paths) FindLXDSocket(dir string) string {
 	return p.findSocket(dir, SnapLXDDir, DebianLXDDir)
 }
@@ -205,6 +208,8 @@ func (p Paths) findSocket(dir string, usual ...string) string {
 		for i, folder := range folders {
 			folders[i] = p.Host(folder)
 		}
+		used := slices.DeleteFunc(slices.Clone(folders), func(folder string) bool { return !slices.Contains(p.Used, folder) })
+		folders = append(used, folders...)
 	}
 	for _, folder := range folders {
 		if info, err := os.Stat(lxdSocket(folder)); err == nil && info.Mode().Type() == os.ModeSocket {

@@ -70,6 +70,9 @@ func TestFindLXDSocketOrder(t *testing.T) {
 	if got := p.FindLXDSocket(""); got != snap {
 		t.Errorf("found %q, want %s", got, snap)
 	}
+	if p.Used = []string{filepath.Dir(debian)}; p.FindLXDSocket("") != debian {
+		t.Errorf("found %q, not the LXD with the machines", p.FindLXDSocket(""))
+	}
 	own := listen(t.TempDir())
 	if got := p.FindLXDSocket(filepath.Dir(own)); got != own {
 		t.Errorf("found %q, want %s", got, own)
