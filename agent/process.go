@@ -104,6 +104,17 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	memory := idle.New(o.Logger.With("part", "memory"))
 	sup.Start(ctx, "memory", memory.Run)
 	sup.Start(ctx, name, func(ctx context.Context) error {
+		// A worker that lost the agent finds the next one, perhaps with settings that
+		// the broker was not made for. The service manager starts this process again.
+		now, err := readConfigOver(ctx, store)
+		if err != nil {
+			return err
+		}
+		if now.Namespace != config.Namespace || now.Types != config.Types {
+			o.Logger.Info("The configuration changed, so the worker ends and is to be started again.", "worker", name)
+			cancel()
+			return nil
+		}
 		log := o.Logger.With("worker", name)
 		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: workerMetrics{counts, memory.Busy}, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
 	})

@@ -93,6 +93,7 @@ func (c *Configuration) Run(ctx context.Context) error {
 		}
 		c.Notice("configuration", "")
 		c.Notice("configuration-restart", needRestart(c.Path, c.begun, config))
+		config.Types = c.begun.Types // a provisioner that starts must not have others than the agent
 		return 0, c.Write(ctx, config)
 	})
 }

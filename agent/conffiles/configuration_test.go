@@ -1,8 +1,14 @@
 package conffiles
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
 )
@@ -30,5 +36,89 @@ func TestChangesThatNeedARestartAreReported(t *testing.T) {
 		if want == "" && got != "" || want != "" && !strings.Contains(got, "under "+want+" take effect") {
 			t.Errorf("%s: %q", yaml, got)
 		}
+	}
+}
+
+// followed is a Configuration of a file, with what it put in force.
+type followed struct {
+	*Configuration
+	t       *testing.T
+	file    string
+	written chan spec.Config
+	notices chan string // under the key configuration
+}
+
+// follow reads the file as at the agent's start, and then follows it. An empty
+// text means that there is no file.
+func follow(t *testing.T, text string) *followed {
+	t.Helper()
+	f := &followed{t: t, file: filepath.Join(t.TempDir(), "hostler.yaml"), written: make(chan spec.Config, 100), notices: make(chan string, 100)}
+	if text != "" {
+		f.save(text)
+	}
+	var current atomic.Pointer[spec.Config]
+	f.Configuration = &Configuration{
+		Path: f.file, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Notice: func(key, text string) {
+			if key == "configuration" {
+				f.notices <- text
+			}
+		},
+		Current: func() spec.Config { return *current.Load() },
+		Write: func(_ context.Context, c spec.Config) error {
+			current.Store(&c)
+			f.written <- c
+			return nil
+		},
+	}
+	config, err := f.Await(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	current.Store(&config)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *followed) save(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.file+".new", []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(f.file+".new", f.file); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// await returns the first configuration put in force for which is() holds.
+func (f *followed) await(is func(spec.Config) bool) spec.Config {
+	f.t.Helper()
+	for late := time.After(10 * time.Second); ; {
+		select {
+		case c := <-f.written:
+			if is(c) {
+				return c
+			}
+		case <-late:
+			f.t.Fatal("it is not put in force")
+		}
+	}
+}
+
+// Changed types take effect at the agent's next start, as the notice says: until
+// then no worker that starts finds them.
+func TestTypesChangeAtTheNextStart(t *testing.T) {
+	f := follow(t, "types: {lxc: {path: /srv/lxc}}\n")
+	f.save("harvest: none\ntypes: {lxc: {path: /var/lib/lxc}}\n")
+	if c := f.await(func(c spec.Config) bool { return c.Harvest == "none" }); c.Types.LXC.Path != "/srv/lxc" {
+		t.Errorf("LXC's folder is %s already", c.Types.LXC.Path)
 	}
 }
