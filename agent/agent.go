@@ -170,6 +170,9 @@ func open(ctx context.Context, o Options) (*host, error) {
 	if err := os.MkdirAll(o.Paths.RunDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
+	if config, err = h.resume(ctx, store, config); err != nil {
+		return nil, errors.Join(err, h.unclaim(), store.Close())
+	}
 	h.local = store
 	h.store = h.sparing(metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait})
 	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store), metrics.StoreSyncs(store.Syncs))

@@ -32,13 +32,18 @@ type Configuration struct {
 
 	// begun is the configuration at the start of this process.
 	begun spec.Config
+	// absent is true if there was no file then.
+	absent bool
 }
 
 // Await reads the configuration when the agent starts. It waits while another
-// process is still writing the file.
+// process is still writing the file. Without a file, it returns the defaults.
 func (c *Configuration) Await(ctx context.Context) (spec.Config, error) {
 	for deadline := c.Now().Add(10 * whileWritten); ; {
 		config, err := c.read()
+		if c.absent = errors.Is(err, fs.ErrNotExist); c.absent {
+			config, err = spec.DefaultConfig(), nil
+		}
 		if c.begun = config; !errors.Is(err, errBeingWritten) || c.Now().After(deadline) {
 			return config, err
 		}
@@ -50,13 +55,30 @@ func (c *Configuration) Await(ctx context.Context) (spec.Config, error) {
 	}
 }
 
-// read reads the configuration. If the file is absent, it returns the defaults.
-// It fails with errBeingWritten while another process writes the file.
+// Resume returns the configuration to begin with. This is the one that Await
+// returned, or last, the store's, if there was no file: the defaults may destroy
+// what the lost file protected. last is nil in a new store.
+func (c *Configuration) Resume(config spec.Config, last *spec.Config) spec.Config {
+	if c.absent && last != nil {
+		c.begun = *last
+		return *last
+	}
+	return config
+}
+
+// missing returns a notice that the absent file is not followed, or "" if the
+// defaults, which a host without a file has, are in force.
+func (c *Configuration) missing() string {
+	if reflect.DeepEqual(c.Current(), spec.DefaultConfig()) {
+		return ""
+	}
+	return c.Path + " is missing: the last configuration is kept; restore the file, or create it empty to have the defaults"
+}
+
+// read reads the configuration. It fails with errBeingWritten while another process
+// writes the file, and with fs.ErrNotExist if it is absent.
 func (c *Configuration) read() (spec.Config, error) {
 	content, err := readWhole(c.Path, maxConfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return spec.DefaultConfig(), nil
-	}
 	if err != nil {
 		return spec.Config{}, fmt.Errorf("cannot read the configuration: %w", err)
 	}
@@ -73,8 +95,8 @@ func (c *Configuration) read() (spec.Config, error) {
 	return config, nil
 }
 
-// Run adopts changes of the file until ctx ends. A file with errors changes
-// nothing; a notice in the status reports them.
+// Run adopts changes of the file until ctx ends. A file with errors and an absent
+// file change nothing; a notice in the status reports them.
 func (c *Configuration) Run(ctx context.Context) error {
 	isConfig := func(path string) bool { return filepath.Base(path) == filepath.Base(c.Path) }
 	return watchFolder(ctx, filepath.Dir(c.Path), isConfig, func() (time.Duration, error) {
@@ -82,6 +104,10 @@ func (c *Configuration) Run(ctx context.Context) error {
 		if errors.Is(err, errBeingWritten) {
 			c.Notice("configuration", fmt.Sprintf("%s is not used yet: %v", c.Path, errBeingWritten))
 			return whileWritten, nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			c.Notice("configuration", c.missing())
+			return 0, nil
 		}
 		if err == nil && config.Namespace != c.Current().Namespace {
 			err = fmt.Errorf("the namespace cannot change while the agent runs: restart it to manage namespace %q instead of %q", config.Namespace, c.Current().Namespace)

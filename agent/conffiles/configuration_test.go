@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,7 +51,7 @@ type followed struct {
 
 // follow reads the file as at the agent's start, and then follows it. An empty
 // text means that there is no file.
-func follow(t *testing.T, text string) *followed {
+func follow(t *testing.T, text string, last ...*spec.Config) *followed {
 	t.Helper()
 	f := &followed{t: t, file: filepath.Join(t.TempDir(), "hostler.yaml"), written: make(chan spec.Config, 100), notices: make(chan string, 100)}
 	if text != "" {
@@ -74,6 +75,9 @@ func follow(t *testing.T, text string) *followed {
 	config, err := f.Await(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range last {
+		config = f.Resume(config, c)
 	}
 	current.Store(&config)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,6 +117,21 @@ func (f *followed) await(is func(spec.Config) bool) spec.Config {
 	}
 }
 
+// noticed waits for a notice that contains text.
+func (f *followed) noticed(text string) {
+	f.t.Helper()
+	for late := time.After(10 * time.Second); ; {
+		select {
+		case notice := <-f.notices:
+			if strings.Contains(notice, text) {
+				return
+			}
+		case <-late:
+			f.t.Fatalf("no notice contains %q", text)
+		}
+	}
+}
+
 // Changed types take effect at the agent's next start, as the notice says: until
 // then no worker that starts finds them.
 func TestTypesChangeAtTheNextStart(t *testing.T) {
@@ -120,5 +139,50 @@ func TestTypesChangeAtTheNextStart(t *testing.T) {
 	f.save("harvest: none\ntypes: {lxc: {path: /var/lib/lxc}}\n")
 	if c := f.await(func(c spec.Config) bool { return c.Harvest == "none" }); c.Types.LXC.Path != "/srv/lxc" {
 		t.Errorf("LXC's folder is %s already", c.Types.LXC.Path)
+	}
+}
+
+// A file that vanishes changes nothing, and a notice says so: with the defaults,
+// e.g. a harvest of "none" would begin to destroy. An empty file has the defaults.
+func TestVanishedConfigurationIsKept(t *testing.T) {
+	f := follow(t, "harvest: none\nguard: {probes: [192.0.2.1]}\n")
+	f.await(func(c spec.Config) bool { return c.Harvest == "none" })
+	if err := os.Remove(f.file); err != nil {
+		t.Fatal(err)
+	}
+	f.noticed("is missing: the last configuration is kept")
+	select {
+	case c := <-f.written:
+		t.Errorf("put in force: %+v", c)
+	default:
+	}
+	f.save("\n")
+	f.await(func(c spec.Config) bool { return c.Harvest == "destroyed" && len(c.Guard.Probes) == 0 })
+}
+
+// Without a file at its start, the agent keeps the configuration that its store
+// has, and says so. A host that never had a file, or had one with the defaults,
+// has the defaults and no notice.
+func TestMissingConfigurationAtTheStart(t *testing.T) {
+	own := spec.DefaultConfig()
+	own.Harvest, own.Types.LXC.Path = "none", "/srv/lxc"
+	for name, c := range map[string]struct {
+		last *spec.Config
+		want spec.Config
+		kept bool
+	}{
+		"none recorded": {nil, spec.DefaultConfig(), false},
+		"the defaults":  {new(spec.DefaultConfig()), spec.DefaultConfig(), false},
+		"others":        {&own, own, true},
+	} {
+		f := follow(t, "", c.last)
+		if got := f.Current(); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if c.kept {
+			f.noticed("is missing: the last configuration is kept")
+		} else if text := <-f.notices; text != "" {
+			t.Errorf("%s: notice %q", name, text)
+		}
 	}
 }
