@@ -24,7 +24,8 @@ type Broker interface {
 	// Create makes the instance, stopped and with its stamp. The stamp is part
 	// of the request that creates the instance. If an instance of that name
 	// exists, Create returns nil if that instance's token is the same, and
-	// fault.Conflict if its stamp differs or is missing.
+	// fault.Conflict if its stamp differs or is missing. An error marked by
+	// NotMade() proves that no instance of this attempt exists or can appear.
 	Create(ctx context.Context, m Machine, progress Progress) error
 	// Update makes the given changes (a result of Diff) to an instance that
 	// bears m's stamp. Changes of impact ImpactRestart take effect at the next

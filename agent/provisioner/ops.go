@@ -67,6 +67,12 @@ func (o *operation) create(ctx context.Context) error {
 	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	if err := w.Broker.Create(opCtx, m, o.progress(ctx)); err != nil {
+		// An open intent makes the machine's removal wait for the user's consent.
+		if containerbroker.IsNotMade(err) {
+			if unclosed := w.Store.End(ctx, token); unclosed != nil {
+				w.Logger.Warn("The intent of a refused create cannot be closed.", "machine", o.d.Name, "error", unclosed)
+			}
+		}
 		return fmt.Errorf("cannot create the instance: %w", err)
 	}
 	took.Create = lap()

@@ -31,17 +31,17 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 	return f.work(ctx, Create, m.Name, func(g *fakeInstance) error {
 		settings, err := containerbroker.SettingsOf(m)
 		if err != nil {
-			return err
+			return containerbroker.NotMade(err)
 		}
 		if g != nil {
 			s := g.instance.Stamp
 			if s == nil || s.Namespace != m.Stamp.Namespace || s.UID != m.Stamp.UID || s.Token != m.Stamp.Token {
-				return kinds.New(kinds.Conflict, "cannot create instance %q: the name is taken by another instance", m.Name)
+				return containerbroker.NotMade(kinds.New(kinds.Conflict, "cannot create instance %q: the name is taken by another instance", m.Name))
 			}
 			return nil
 		}
 		if f.images[m.ImageID] == nil {
-			return kinds.New(kinds.NotFound, "cannot create instance %q: image %q is not there", m.Name, m.ImageID)
+			return containerbroker.NotMade(kinds.New(kinds.NotFound, "cannot create instance %q: image %q is not there", m.Name, m.ImageID))
 		}
 		progress.Report("create", "creating "+m.Name, -1)
 		stamp := m.Stamp

@@ -73,6 +73,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("K6 L1 L6 a new instance is stamped, stopped and limited as asked", s.createStamps)
 	t.Run("Z5 Z7 create again with the same token is success", s.createAgain)
 	t.Run("Z5 L9 create over another instance is a conflict", s.createConflict)
+	t.Run("a refused create says that it made nothing", s.createRefused)
 	t.Run("lost reply makes no second instance", s.createLostReply)
 	t.Run("Z4 X8 B8 list shows stopped and foreign instances", s.listShowsAll)
 	t.Run("P20 list is all or an error", s.listAllOrError)

@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,10 +76,34 @@ func (s *suite) createConflict(t *testing.T) {
 	}
 }
 
+// createRefused checks that the caller learns that no instance of the attempt can
+// appear later.
+func (s *suite) createRefused(t *testing.T) {
+	taken := s.created(t)
+	taken.Stamp.Token = "another"
+	for what, change := range map[string]func(*containerbroker.Machine){
+		"the image is missing": func(m *containerbroker.Machine) { m.ImageID = strings.Repeat("0", 64) },
+		"the name is taken":    func(m *containerbroker.Machine) { *m = taken },
+		"invalid settings":     func(m *containerbroker.Machine) { m.NICs = []containerbroker.NIC{{Name: "eth*"}} },
+	} {
+		m := s.machine(t)
+		change(&m)
+		if err := s.Broker.Create(t.Context(), m, nil); err == nil || !containerbroker.IsNotMade(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if i := s.find(t, m.Name); i != nil && i.Stamp.Token == m.Stamp.Token {
+			t.Errorf("%s: it was made", what)
+		}
+	}
+}
+
 func (s *suite) createLostReply(t *testing.T) {
 	m := s.machine(t)
 	s.LoseCreate(t)
 	if err := s.Broker.Create(t.Context(), m, nil); err != nil {
+		if containerbroker.IsNotMade(err) {
+			t.Errorf("the outcome is not known: %v", err)
+		}
 		must(t, s.Broker.Create(t.Context(), m, nil)) // the caller tries again
 	}
 	if i := s.get(t, m.Name); *i.Stamp != m.Stamp {

@@ -26,11 +26,11 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 
 func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
 	settings, err := settingsOf(m)
-	if err != nil {
-		return err
+	if err == nil && !digestPattern.MatchString(m.ImageID) {
+		err = fault.New(fault.Invalid, "no image is named")
 	}
-	if !digestPattern.MatchString(m.ImageID) {
-		return fault.New(fault.Invalid, "no image is named")
+	if err != nil {
+		return containerbroker.NotMade(err)
 	}
 	defer d.hold(m.Name)()
 	for tries := 0; ; tries++ {
@@ -39,12 +39,26 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 			d.pools.clear()
 			d.capacities.clear()
 		}
+		if tries == 0 && err != nil && !errors.Is(err, rpc.ErrLost) && d.leftNothing(ctx, m) {
+			return containerbroker.NotMade(err)
+		}
 		if tries == lostReplies || !errors.Is(err, rpc.ErrLost) || ctx.Err() != nil {
 			return err
 		}
 		// The call whose answer was lost may have taken effect, so look again
 		// and go on from the present state.
 	}
+}
+
+// leftNothing reports whether a failed create attempt left no domain.
+func (d *Driver) leftNothing(ctx context.Context, m containerbroker.Machine) bool {
+	c, err := d.borrow(ctx)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	found, err := d.standing(c, m)
+	return err == nil && found.dom == nil || fault.Is(err, fault.Conflict)
 }
 
 // lostReplies is how often a single Create goes on after an answer of libvirt
@@ -215,10 +229,9 @@ func (d *Driver) furnish(c *conn, where *pool, p plan, dom libvirt.Domain, fresh
 	return setNote(c, dom, p.note)
 }
 
-// undo removes an instance if its creation failed for good, so that trying
-// again is useless. It returns cause.
+// undo removes an instance whose creation libvirt refused. It returns cause.
 func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause error) error {
-	if !fault.Is(cause, fault.Invalid) && !fault.Is(cause, fault.NotFound) {
+	if errors.Is(cause, rpc.ErrLost) || c.ctx.Err() != nil {
 		return cause // the caller tries again, or finds the instance by its stamp
 	}
 	err := where.removeFiles(p.uuid)

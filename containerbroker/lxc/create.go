@@ -19,7 +19,21 @@ import (
 // name and renames it when it is complete and durable, so no instance exists
 // without its stamp. A rename does not replace an instance that came between.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
-	return fault.Explain(d.create(ctx, m, progress), "cannot create instance %q", m.Name)
+	err := fault.Explain(d.create(ctx, m, progress), "cannot create instance %q", m.Name)
+	if err != nil && d.leftNothing(m) {
+		return containerbroker.NotMade(err)
+	}
+	return err
+}
+
+// leftNothing reports whether a failed create attempt left neither an instance
+// nor files.
+func (d *Driver) leftNothing(m containerbroker.Machine) bool {
+	if _, err := os.Lstat(d.own("making", m.Stamp.Token)); !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	e, err := d.readEntry(m.Name)
+	return fault.Is(err, fault.NotFound) || err == nil && e.damaged == nil && !e.note.stamp().Is(m.Stamp)
 }
 
 func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {

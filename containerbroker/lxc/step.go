@@ -55,9 +55,10 @@ func (o Options) portable() portable {
 
 // outcome is a step's result.
 type outcome struct {
-	// Kind, Error and Console describe an error.
+	// Kind, Error, Console and NotMade describe an error.
 	Kind           fault.Kind `json:",omitempty"`
 	Error, Console string     `json:",omitempty"`
+	NotMade        bool       `json:",omitempty"`
 
 	Readiness containerbroker.Readiness `json:",omitzero"`
 	Places    []string                  `json:",omitempty"`
@@ -70,7 +71,11 @@ func (a outcome) err() error {
 	if a.Error == "" {
 		return nil
 	}
-	return containerbroker.WithConsole(fault.New(a.Kind, "%s", a.Error), a.Console)
+	err := containerbroker.WithConsole(fault.New(a.Kind, "%s", a.Error), a.Console)
+	if a.NotMade {
+		return containerbroker.NotMade(err)
+	}
+	return err
 }
 
 // endWithin is how long a step whose caller has given up may take to end.
@@ -115,7 +120,7 @@ func serveStep(ctx context.Context, in io.Reader, out io.Writer, prepare func(*D
 	prepare(d)
 	var a outcome
 	if err := d.serve(ctx, o, &a); err != nil {
-		a.Kind, a.Error, a.Console = fault.KindOf(err), err.Error(), containerbroker.Console(err)
+		a.Kind, a.Error, a.Console, a.NotMade = fault.KindOf(err), err.Error(), containerbroker.Console(err), containerbroker.IsNotMade(err)
 	}
 	return json.NewEncoder(out).Encode(a)
 }

@@ -24,11 +24,11 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 	c := d.open(ctx, d.opts.RequestTimeout)
 	fail := func(err error) error { return fmt.Errorf("cannot create instance %q: %w", m.Name, err) }
 	req, err := d.createRequest(c, m)
-	if err != nil {
-		return fail(err)
+	if err == nil {
+		err = d.inTheWay(c, m)
 	}
-	if err := d.inTheWay(c, m); err != nil {
-		return fail(err)
+	if err != nil {
+		return containerbroker.NotMade(fail(err))
 	}
 	progress.Report("create", "creating "+m.Name, -1)
 	whole, end := false, d.own.beginCreate(m.Name)
@@ -37,6 +37,7 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 		return fail(err)
 	}
 	op, err := c.start(http.MethodPost, "/1.0/instances", req, "")
+	_, refused := api.StatusErrorMatch(err)
 	if hit := failpoint.Hit(failpoint.LXDPostNoReply); hit != nil && err == nil {
 		err = hit
 	}
@@ -49,21 +50,27 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 			whole = true
 			return nil
 		}
+		refused = errors.As(err, new(*operationError))
 	}
 	if ctx.Err() != nil {
 		return fail(err)
 	}
-	return d.resolveCreate(c, m, err)
+	return d.resolveCreate(c, m, err, refused)
 }
 
 // resolveCreate determines the outcome of a create that ended with the error
-// cause. The instance's stamp shows which attempt made the instance.
+// cause. The instance's stamp shows which attempt made the instance. refused is
+// true if cause is LXD's answer that the request or its operation failed.
 // resolveCreate waits only for operations that LXD is running.
-func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error) error {
-	var refused *operationError
-	known := errors.As(cause, &refused)
+func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error, refused bool) error {
+	absent := func(err error) error {
+		if refused {
+			return containerbroker.NotMade(err)
+		}
+		return err // the request may still be on its way
+	}
 	found, err := d.read(c, m.Name)
-	if err == nil && ours(found, m.Stamp) && halfMade(found) || !known && fault.Is(err, fault.NotFound) {
+	if err == nil && ours(found, m.Stamp) && halfMade(found) || !refused && fault.Is(err, fault.NotFound) {
 		// LXD accepts the request first, lists the instance some time later,
 		// and makes its files later still.
 		if _, err = d.awaitOperations(c, m.Name); err == nil {
@@ -72,14 +79,14 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 	}
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fmt.Errorf("cannot create instance %q: %w", m.Name, cause)
+		return absent(fmt.Errorf("cannot create instance %q: %w", m.Name, cause))
 	case err != nil:
 		return fmt.Errorf("cannot create instance %q: %v; cannot look for it: %w", m.Name, cause, err)
 	case ours(found, m.Stamp) && halfMade(found):
 		if err := d.Delete(c.ctx, m.Name, m.Stamp); err != nil {
 			return fmt.Errorf("cannot create instance %q: %s was interrupted: %w", m.Name, d.opts.Dialect.Name, err)
 		}
-		return fault.New(fault.Transient, "cannot create instance %q: %s was interrupted; its partial instance is removed", m.Name, d.opts.Dialect.Name)
+		return containerbroker.NotMade(fault.New(fault.Transient, "cannot create instance %q: %s was interrupted; its partial instance is removed", m.Name, d.opts.Dialect.Name))
 	case ours(found, m.Stamp):
 		return nil
 	}
@@ -90,7 +97,7 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 			owner = "an earlier attempt left it"
 		}
 	}
-	return fault.New(fault.Conflict, "cannot create instance %q: an instance of that name exists; %s", m.Name, owner)
+	return absent(fault.New(fault.Conflict, "cannot create instance %q: an instance of that name exists; %s", m.Name, owner))
 }
 
 func (d *Driver) read(c *client, name string) (api.Instance, error) {
