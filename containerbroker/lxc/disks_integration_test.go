@@ -3,13 +3,18 @@
 package lxc_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
+	"hostler/internal/run"
 )
 
 // A mount that a guest makes below a disk's folder stays in the guest, also if the
@@ -30,6 +35,66 @@ func TestMountsBelowADiskStayInTheGuest(t *testing.T) {
 	if found := host(t, "findmnt", "-rno", "TARGET", "-R", share); found != share {
 		t.Errorf("the host has %s", found)
 	}
+}
+
+// The guest's root cannot make a read-only filesystem writable, which came before
+// its init or while it runs, also if something is mounted below it on the host.
+func TestReadOnlyFilesystemStaysReadOnly(t *testing.T) {
+	for _, privileged := range []bool{false, true} {
+		t.Run(map[bool]string{true: "privileged", false: "unprivileged"}[privileged], func(t *testing.T) {
+			w := newWorld(t)
+			share := folder(t)
+			for _, point := range []string{share, share + "/inner"} {
+				host(t, "mount", "-t", "tmpfs", "none", point)
+				t.Cleanup(func() { host(t, "umount", point) })
+				must(t, os.Chmod(point, 0o777))
+				must(t, os.Mkdir(point+"/inner", 0o777))
+			}
+			if !privileged {
+				share = w.view(t, share)
+			}
+			m := w.machine(t, "reader")
+			m.Privileged = privileged
+			m.Disks = []containerbroker.Disk{{Name: "fs-early", Source: share, Path: "/srv/early", ReadOnly: true}}
+			w.start(t, m)
+			m.Disks = append(m.Disks, containerbroker.Disk{Name: "fs-late", Source: share, Path: "/srv/late", ReadOnly: true})
+			w.apply(t, m)
+			if changes := w.d.Diff(m, find(t, w.d, m.Name)); len(changes) != 0 {
+				t.Errorf("it differs: %+v", changes)
+			}
+			for _, path := range []string{"/srv/early", "/srv/late"} {
+				for _, how := range []string{"remount,rw", "remount,bind,rw"} {
+					if out, code := w.inside(t, m.Name, "mount -o "+how+" "+path+"; touch "+path+"/file"); code == 0 {
+						t.Errorf("%s: %s made it writable: %s", path, how, out)
+					}
+				}
+			}
+			m.Disks = nil
+			w.apply(t, m)
+			w.says(t, m.Name, "grep -c ' /srv/' /proc/mounts", "0")
+		})
+	}
+}
+
+// view mounts a folder read-only with the guests' ids, and returns the path.
+func (w *world) view(t *testing.T, source string) string {
+	t.Helper()
+	path := t.TempDir()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	must(t, err)
+	defer func() { must(t, unix.Close(tree)) }()
+	ids := run.UserNamespace{FirstUser: int(w.ids.FirstUser), Users: int(w.ids.Count), FirstGroup: int(w.ids.FirstGroup), Groups: int(w.ids.Count)}
+	must(t, ids.Hold(t.Context(), run.Host{}, func(pid int) error {
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+		if err != nil {
+			return err
+		}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(ns.Fd())}
+		return errors.Join(unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr), ns.Close())
+	}))
+	must(t, unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	t.Cleanup(func() { host(t, "umount", path) })
+	return path
 }
 
 // Device rules that an administrator added stay, also if they are those of a disk.

@@ -39,7 +39,7 @@ func (d *Driver) startHeld(ctx context.Context, e entry, args ...string) (code i
 		}
 	}()
 	for name, g := range e.note.Disks {
-		if trees[name], err = d.openDisk(e, name, g); err != nil {
+		if trees[name], err = d.openDisk(ctx, e, name, g); err != nil {
 			delete(trees, name)
 			return 0, err
 		}

@@ -22,7 +22,7 @@ func (d *Driver) plugDisk(ctx context.Context, e entry, pid int, name string, g 
 			return err
 		}
 	}
-	tree, err := d.openDisk(e, name, g)
+	tree, err := d.openDisk(ctx, e, name, g)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (d *Driver) plugDisk(ctx context.Context, e entry, pid int, name string, g 
 }
 
 // openDisk copies the mount of a disk's source, as the guest is to see it.
-func (d *Driver) openDisk(e entry, name string, g givenDisk) (tree int, err error) {
+func (d *Driver) openDisk(ctx context.Context, e entry, name string, g givenDisk) (tree int, err error) {
 	source := g.Source
 	if g.Device != "" {
 		source = nodePath(e.dir, name)
@@ -50,7 +50,12 @@ func (d *Driver) openDisk(e entry, name string, g givenDisk) (tree int, err erro
 		_ = unix.Close(tree)
 		return -1, fmt.Errorf("cannot set the attributes of disk %s: %w", name, err)
 	}
-	return tree, nil
+	if !g.readOnlyMount() {
+		return tree, nil
+	}
+	locked, err := d.lockAttributes(ctx, tree, source)
+	_ = unix.Close(tree)
+	return locked, fault.Explain(err, "cannot make disk %s read-only", name)
 }
 
 // readOnlyMount reports whether the mount itself is read-only. A device has a node

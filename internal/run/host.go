@@ -41,6 +41,9 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if n := c.Users; n != nil {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		if n.Mounts {
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNS
+		}
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: n.FirstUser, Size: n.Users}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: n.FirstGroup, Size: n.Groups}}
 		if n.Root {

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"hostler/internal/paths"
 )
 
 // defaultLimit is the number of bytes of stdout, and of stderr, in a Result if
@@ -76,6 +79,25 @@ type UserNamespace struct {
 	// program has the caller's ids, which the namespace does not map, and no
 	// capability.
 	Root bool
+	// Mounts gives the namespace its own copy of the caller's mounts.
+	Mounts bool
+}
+
+// Hold starts a program in the namespace, calls f with its process id and ends
+// it. What f opens in /proc/PID/ns keeps the namespaces alive.
+func (n UserNamespace) Hold(ctx context.Context, runner Runner, f func(pid int) error) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	var opened error
+	// cat waits for the end of its input.
+	_, err = runner.Run(ctx, Command{Path: paths.Cat, Stdin: r, Users: &n, OnStart: func(pid int) {
+		opened = f(pid)
+		_ = w.Close()
+	}})
+	return errors.Join(err, opened)
 }
 
 // Name returns the program's name without its folder.

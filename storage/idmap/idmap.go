@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/internal/paths"
 	"hostler/internal/run"
 )
 
@@ -97,30 +96,16 @@ func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
 	if f := n.made[m]; f != nil {
 		return f, nil
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a user namespace: %w", err)
+	ids := run.UserNamespace{
+		FirstUser: int(m.Users.First), Users: int(m.Users.Count),
+		FirstGroup: int(m.Groups.First), Groups: int(m.Groups.Count),
 	}
-	defer r.Close()
 	var opened *os.File
-	var openErr error
-	// cat only has to exist inside the namespace, until the file is open. It
-	// waits for the end of its input.
-	_, err = n.runner.Run(ctx, run.Command{
-		Path: paths.Cat, Stdin: r,
-		Users: &run.UserNamespace{
-			FirstUser: int(m.Users.First), Users: int(m.Users.Count),
-			FirstGroup: int(m.Groups.First), Groups: int(m.Groups.Count),
-		},
-		OnStart: func(pid int) {
-			opened, openErr = os.OpenFile(fmt.Sprintf("%s/%d/ns/user", n.proc, pid), os.O_RDONLY|unix.O_CLOEXEC, 0)
-			_ = w.Close()
-		},
+	err := ids.Hold(ctx, n.runner, func(pid int) (err error) {
+		opened, err = os.OpenFile(fmt.Sprintf("%s/%d/ns/user", n.proc, pid), os.O_RDONLY|unix.O_CLOEXEC, 0)
+		return err
 	})
-	if opened == nil {
-		_ = w.Close()
-	}
-	if err = errors.Join(err, openErr); err != nil {
+	if err != nil {
 		if opened != nil {
 			_ = opened.Close()
 		}
