@@ -128,8 +128,12 @@ func (s *suite) listShowsAll(t *testing.T) {
 	if i, ok := seen["conform-stranger"]; !ok || i.Stamp != nil {
 		t.Errorf("the foreign instance: %+v, listed %v", i, ok)
 	}
-	if i := s.get(t, running.Name); i.PID == 0 {
+	i := s.get(t, running.Name)
+	if i.PID == 0 {
 		t.Error("detail names no process")
+	}
+	if i.Started.IsZero() != seen[running.Name].Started.IsZero() {
+		t.Errorf("started %s in detail, else %s", i.Started, seen[running.Name].Started)
 	}
 }
 

@@ -74,13 +74,15 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 	return i
 }
 
-// seen is what a listing with detail adds about a running instance.
-func (d *Driver) seen(ctx context.Context, i *containerbroker.Instance) {
+// seen adds what the init of a running instance tells: the time of its start, and
+// with detail its process id and addresses.
+func (d *Driver) seen(ctx context.Context, i *containerbroker.Instance, detail bool) {
 	init, err := d.initOf(ctx, i.Name)
 	if err != nil || init.ticks == 0 {
 		return // it has just ended, as the next listing will show
 	}
-	i.PID = int64(init.pid)
-	i.Addresses = d.addresses(init.pid)
 	i.Started = time.Now().Add(-ageOf(init.ticks))
+	if detail {
+		i.PID, i.Addresses = int64(init.pid), d.addresses(init.pid)
+	}
 }

@@ -57,8 +57,8 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 			if status == containerbroker.StatusRunning || status == containerbroker.StatusFrozen {
 				d.observe(ctx, e, &all[n])
 			}
-			if detail && status != containerbroker.StatusStopped && status != containerbroker.StatusUnknown {
-				d.seen(ctx, &all[n])
+			if status != containerbroker.StatusStopped && status != containerbroker.StatusUnknown {
+				d.seen(ctx, &all[n], detail)
 			}
 		})
 	}
