@@ -46,7 +46,7 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		if stored && runs || f.ofGuest && want.KeepGuest || f.optional && (f.text(&want) == "" || f.text(&i.Stored) == "") {
 			continue
 		}
-		c := Change{Field: f.name, From: f.text(&now), To: f.text(&want)}
+		c := Change{Field: f.name, From: f.text(&now), To: f.text(&want), Stored: stored}
 		if runs {
 			c.From = f.text(&i.Stored)
 		}

@@ -36,7 +36,7 @@ func TestStoredAndRunningSettings(t *testing.T) {
 		change                string
 	}{
 		{2, 2, 2, ""},
-		{3, 3, 2, "2 3 live"},
+		{3, 3, 2, "2 3 live, stored"},
 		{2, 2, 3, ""},
 		{3, 2, 3, "2 3 live"},
 		{3, 2, 2, "2 3 live"},
@@ -53,6 +53,9 @@ func TestStoredAndRunningSettings(t *testing.T) {
 		got := ""
 		for _, x := range containerbroker.Compare(count(c.want), i, more) {
 			got += x.From + " " + x.To + " " + string(x.Impact)
+			if x.Stored {
+				got += ", stored"
+			}
 		}
 		if got != c.change {
 			t.Errorf("%+v: %q", c, got)

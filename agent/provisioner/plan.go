@@ -231,14 +231,19 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 		return []Step{held}
 	}
 	steps := d.held(inst, recreate, restart)
+	asked := restartDue(d, inst, p.policy.Now)
+	running := inst.Status == containerbroker.StatusRunning
+	if running && d.wantsRunning() && len(d.Waiting) == 0 && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart)) {
+		// The restart makes the stored changes, which the running instance may
+		// refuse, e.g. a limit below the memory in use.
+		live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return c.Stored })
+	}
 	if len(live) > 0 {
 		steps = append(steps, d.change(ActionUpdate, inst, live, "changed without a restart: "))
 	}
 	if len(d.Waiting) > 0 && d.wantsRunning() {
 		return steps
 	}
-	asked := restartDue(d, inst, p.policy.Now)
-	running := inst.Status == containerbroker.StatusRunning
 	switch {
 	case !d.wantsRunning() && inst.Status != containerbroker.StatusStopped:
 		return append(steps, d.step(ActionStop, inst, "declared as not running"))

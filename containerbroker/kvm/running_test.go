@@ -41,7 +41,7 @@ func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 			d.live.domain.Devices.Disks = append(d.live.domain.Devices.Disks, dataDisk(containerbroker.Disk{Name: "vol-old", Source: "/dev/loop1", Device: "/dev/hostler-old"}, "vdc"))
 		}, "", []containerbroker.Change{{Field: "disk vol-old", From: "/dev/loop1 with serial old, while it runs", Impact: containerbroker.ImpactLive}}},
 		{"a processor is unplugged", func(d *definition) { d.live.domain.VCPU.Current = 2 }, "", []containerbroker.Change{
-			{Field: "cpus", From: "2", To: "3", Impact: containerbroker.ImpactLive},
+			{Field: "cpus", From: "2", To: "3", Impact: containerbroker.ImpactLive, Stored: true},
 		}},
 		{"more of them wait for the next start", func(d *definition) { d.live.domain.VCPU.Value, d.live.domain.VCPU.Current = 2, 0 }, "", nil},
 		{"fewer of them wait for the next start", func(d *definition) { d.live.domain.VCPU.Current = 4 }, "", nil},

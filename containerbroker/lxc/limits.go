@@ -171,7 +171,7 @@ func (d *Driver) applyLimit(ctx context.Context, name, field string, p container
 			err = os.WriteFile(filepath.Join(dir, l.file), []byte(value), 0)
 		}
 		if errors.Is(err, unix.EBUSY) {
-			return fault.New(fault.Transient, "the guest uses more memory than that: let it use less, or stop and start the machine")
+			return fault.New(fault.Transient, "the guest uses more memory than that: let it use less, or restart the machine")
 		}
 		if err != nil {
 			return fmt.Errorf("cannot limit it: %w", err)

@@ -13,6 +13,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/lxc"
+	"hostler/internal/fault"
 )
 
 // A guest that reboots loses what was plugged in since its start, because its
@@ -77,6 +78,26 @@ func TestLimitsAfterARebootFromInside(t *testing.T) {
 	w.apply(t, m)
 	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) > 0 {
 		t.Errorf("without limits: %+v", left)
+	}
+}
+
+// A limit below the memory in use is refused while the guest runs. It is stored, so
+// the next start makes it.
+func TestLimitBelowTheMemoryInUse(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "greedy")
+	w.start(t, m)
+	w.says(t, m.Name, "mount -t tmpfs none /mnt && head -c 40000000 /dev/zero >/mnt/file && echo written", "written")
+	m.Memory = 16 << 20
+	if err := w.d.Update(t.Context(), m, w.d.Diff(m, find(t, w.d, m.Name))); !fault.Is(err, fault.Transient) {
+		t.Errorf("the limit: %v", err)
+	}
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) != 1 || left[0].Field != containerbroker.FieldMemory || !left[0].Stored {
+		t.Errorf("after it: %+v", left)
+	}
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, 0))
+	if left := w.d.Diff(m, find(t, w.d, m.Name)); len(left) != 0 {
+		t.Errorf("after a restart: %+v", left)
 	}
 }
 

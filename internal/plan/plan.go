@@ -25,6 +25,9 @@ type Change struct {
 	Impact Impact `json:"impact"`
 	// Reason says why the impact is more than live.
 	Reason string `json:"reason,omitempty"`
+	// Stored is true if only the running instance differs, so that its next start
+	// makes the change too.
+	Stored bool `json:"-"`
 }
 
 // Step is a step of a plan.
