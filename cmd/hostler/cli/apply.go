@@ -72,14 +72,14 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 // request reads the documents and checks the words of --allow.
-func (a *app) request(f applyFlags) (client.ApplyRequest, places, error) {
+func (a *app) request(ctx context.Context, f applyFlags) (client.ApplyRequest, places, error) {
 	for _, w := range f.allow {
 		if !slices.Contains(allowWords, w) {
 			return client.ApplyRequest{}, nil, usage("unknown --allow %q%s", w, didYouMean(w, allowWords)).
 				hint("it takes " + strings.Join(allowWords, ", ") + ", or several with commas")
 		}
 	}
-	docs, places, err := readDocuments(f.files, a.env.Stdin)
+	docs, places, err := readDocuments(ctx, f.files, a.env.Stdin)
 	if err == nil {
 		err = checkTogether(docs)
 	}
@@ -94,7 +94,7 @@ func (a *app) request(f applyFlags) (client.ApplyRequest, places, error) {
 }
 
 func (a *app) plan(ctx context.Context, f applyFlags) error {
-	req, files, err := a.request(f)
+	req, files, err := a.request(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	if f.timeout <= 0 {
 		return usage("--timeout must be positive, got %s", f.timeout)
 	}
-	req, files, err := a.request(f)
+	req, files, err := a.request(ctx, f)
 	if err != nil {
 		return err
 	}

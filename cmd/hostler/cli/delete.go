@@ -41,7 +41,7 @@ func (a *app) deleteCommand() *cobra.Command {
 }
 
 func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
-	refs, err := a.deleted(args, f)
+	refs, err := a.deleted(ctx, args, f)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 }
 
 // deleted returns the objects that the arguments or the files name.
-func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
+func (a *app) deleted(ctx context.Context, args []string, f deleteFlags) ([]reference, error) {
 	switch {
 	case f.timeout <= 0:
 		return nil, usage("--timeout must be positive, got %s", f.timeout)
@@ -102,7 +102,7 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 		}
 		return parseReferences(args)
 	}
-	docs, files, err := readDocuments(f.files, a.env.Stdin)
+	docs, files, err := readDocuments(ctx, f.files, a.env.Stdin)
 	if err != nil {
 		return nil, err
 	}

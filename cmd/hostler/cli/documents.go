@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,30 @@ const stdinName = "stdin"
 // readDocuments reads the documents that -f names. These are files, the *.yaml,
 // *.yml and *.json of directories, and - for standard input. The agent parses
 // the documents and reports errors with their lines.
-func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, error) {
+//
+// A read of a terminal or a FIFO, or the open of a FIFO, blocks until another
+// process writes. So when ctx ends, readDocuments returns at once, and the read
+// ends with the process.
+func readDocuments(ctx context.Context, paths []string, stdin io.Reader) ([]client.Document, places, error) {
+	type answer struct {
+		docs []client.Document
+		from places
+		err  error
+	}
+	read := make(chan answer, 1)
+	go func() {
+		docs, from, err := readPaths(paths, stdin)
+		read <- answer{docs, from, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case a := <-read:
+		return a.docs, a.from, a.err
+	}
+}
+
+func readPaths(paths []string, stdin io.Reader) ([]client.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/hex"
 	"fmt"
 	"net/url"
@@ -42,7 +43,7 @@ func (a *app) userDataCommand() *cobra.Command {
 		Example: "  hostler user-data -f host.yaml --repo 'https://deb.example.org/debian trixie main' --key key.asc --wait 20m >user-data\n" +
 			"  hostler user-data -f host.yaml --deb 'https://example.org/hostler.deb#sha256=0123...cdef' --gzip >user-data",
 		Args: takes(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error { return a.userData(f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.userData(cmd.Context(), f) },
 	}
 	addFiles(cmd, &f.files, fileHelp)
 	cmd.Flags().StringVar(&f.deb, "deb", "", "install the package of this `URL`, which ends in #sha256=DIGEST")
@@ -53,7 +54,7 @@ func (a *app) userDataCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) userData(f userDataFlags) error {
+func (a *app) userData(ctx context.Context, f userDataFlags) error {
 	if f.wait < 0 {
 		return usage("--wait must be positive, got %s", f.wait)
 	}
@@ -64,7 +65,7 @@ func (a *app) userData(f userDataFlags) error {
 	if err != nil {
 		return err
 	}
-	docs, from, err := readDocuments(f.files, a.env.Stdin)
+	docs, from, err := readDocuments(ctx, f.files, a.env.Stdin)
 	if err != nil {
 		return err
 	}

@@ -43,9 +43,9 @@ func (a *app) validateCommand() *cobra.Command {
 			case !system && cmd.Flags().Changed("config"):
 				return usage("--config needs --system")
 			case system:
-				return a.validateSystem(config, text)
+				return a.validateSystem(cmd.Context(), config, text)
 			}
-			return a.validateFiles(files, text)
+			return a.validateFiles(cmd.Context(), files, text)
 		},
 	}
 	addFiles(cmd, &files, fileHelp)
@@ -59,8 +59,8 @@ func (a *app) validateCommand() *cobra.Command {
 const systemConfig = "/etc/hostler/hostler.yaml"
 
 // validateFiles checks the documents that -f names. text formats a mistake.
-func (a *app) validateFiles(files []string, text func(error) string) error {
-	docs, from, err := readDocuments(files, a.env.Stdin)
+func (a *app) validateFiles(ctx context.Context, files []string, text func(error) string) error {
+	docs, from, err := readDocuments(ctx, files, a.env.Stdin)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) validateFiles(files []string, text func(error) string) error {
 
 // validateSystem checks a configuration file and the declarations of the conf.d
 // beside it. The error lists the mistakes of both.
-func (a *app) validateSystem(config string, text func(error) string) error {
+func (a *app) validateSystem(ctx context.Context, config string, text func(error) string) error {
 	wrong := a.validateConfig(config, text)
 	dir := filepath.Join(filepath.Dir(config), "conf.d")
 	switch entries, err := os.ReadDir(dir); {
@@ -87,7 +87,7 @@ func (a *app) validateSystem(config string, text func(error) string) error {
 	case !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isDeclaration(e.Name()) && !e.IsDir() }):
 		a.note("%s: no declarations", dir)
 	default:
-		err := a.validateFiles([]string{dir}, text)
+		err := a.validateFiles(ctx, []string{dir}, text)
 		if wrong == nil {
 			return err
 		}
