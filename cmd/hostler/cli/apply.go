@@ -39,9 +39,12 @@ func (a *app) applyCommand() *cobra.Command {
 			"declaration names any more, are held unless --allow names them.\n" +
 			"A change of the host's own network is reverted automatically when the host cannot be reached\n" +
 			"after it; with --confirm also unless it is confirmed.",
-		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
-		Args:    takes(0, 0, ""),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
+		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/*.yaml --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
+		Args:    takesFiles,
+		RunE: func(cmd *cobra.Command, more []string) error {
+			f.files = append(f.files, more...)
+			return a.apply(cmd.Context(), f)
+		},
 	}, outTable, outJSON, outYAML)
 	addFiles(cmd, &f.files, fileHelp)
 	addAllow(cmd, &f.allow, "allow steps with")
@@ -62,8 +65,11 @@ func (a *app) planCommand() *cobra.Command {
 			"restart, recreate or destroy. Exit code 0 says that nothing would change, 2 that\n" +
 			"something would.",
 		Example: "  hostler plan -f web.yaml\n  hostler plan -f conf/ -o json",
-		Args:    takes(0, 0, ""),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.plan(cmd.Context(), f) },
+		Args:    takesFiles,
+		RunE: func(cmd *cobra.Command, more []string) error {
+			f.files = append(f.files, more...)
+			return a.plan(cmd.Context(), f)
+		},
 	}, outTable, outJSON, outYAML)
 	addFiles(cmd, &f.files, fileHelp)
 	addAllow(cmd, &f.allow, "plan as if steps were allowed that have")

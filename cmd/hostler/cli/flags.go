@@ -17,6 +17,15 @@ func addFiles(cmd *cobra.Command, files *[]string, help string) {
 	cmd.Flags().StringArrayVarP(files, "file", "f", nil, help)
 }
 
+// takesFiles accepts arguments as further files after -f, because a shell
+// expands `-f conf.d/*.yaml` to -f and several words.
+func takesFiles(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || cmd.Flags().Changed("file") {
+		return nil
+	}
+	return usage("%s takes files after -f only, got %q", commandName(cmd), args[0]).hint("usage: " + cmd.UseLine())
+}
+
 // addTimeout adds --timeout to a command. what completes the help text "how
 // long …".
 func addTimeout(cmd *cobra.Command, timeout *time.Duration, what string) {

@@ -31,8 +31,9 @@ func (a *app) validateCommand() *cobra.Command {
 			"With --system, check the files that the agent of this host reads: hostler.yaml and conf.d.\n" +
 			"Exit code 0: all are valid; 1: at least one is not.",
 		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml\n  sudo hostler validate --system",
-		Args:    takes(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:    takesFiles,
+		RunE: func(cmd *cobra.Command, more []string) error {
+			files = append(files, more...)
 			text := error.Error
 			if summary {
 				text = spec.Summary
