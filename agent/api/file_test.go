@@ -439,7 +439,7 @@ func TestTheSameNameFromAnotherPath(t *testing.T) {
 		}
 		replace.Replace = false
 	}
-	_, err = c.Apply(t.Context(), client.ApplyRequest{Documents: []client.Document{{Name: "stdin", Content: yaml("x")}}})
+	_, err = c.Apply(t.Context(), client.ApplyRequest{Documents: []client.Document{{Name: spec.StandardInput, Content: yaml("x")}}})
 	faulttest.Want(t, err, fault.Invalid, `add "name: NAME"`)
 }
 

@@ -51,7 +51,7 @@ func ParseAlone(name string, content []byte) (decl Declaration, lines map[string
 
 func parse(name string, content []byte, others Others) (Declaration, map[string]int, error) {
 	if name == "-" {
-		name = stdin
+		name = StandardInput
 	}
 	src, root, errs := read(name, content)
 	if root == nil {
@@ -71,9 +71,9 @@ func parse(name string, content []byte, others Others) (Declaration, map[string]
 	return decl, d.objectLines(), nil
 }
 
-// stdin is the file name for standard input. No declaration takes its name from
-// it.
-const stdin = "stdin"
+// StandardInput is the name of standard input in place of a file's name. It
+// cannot be a declaration's name.
+const StandardInput = "standard input"
 
 // objectLines maps each declared object (KIND/NAME) to its line.
 func (d *decoder) objectLines() map[string]int {
@@ -123,7 +123,7 @@ func (c *checker) header(stem string) {
 			c.bad("name", notName, quote(c.decl.Name), mendName(c.decl.Name))
 		}
 	case !c.ok("name"):
-	case c.src.file == stdin:
+	case c.src.file == StandardInput:
 		c.bad("name", "a document from standard input has no file name, so it needs a name; add \"name: NAME\" (%s)", nameHelp)
 	case !nameForm.MatchString(stem):
 		c.bad("name", "the declaration has no name, and the file's name %s cannot be used as its name; add \"name: NAME\" (%s)", quote(stem), nameHelp)

@@ -17,14 +17,15 @@ import (
 	"unicode/utf8"
 
 	"hostler/agent/client"
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
 
 // maxDocument is the maximum size of one document in bytes.
 const maxDocument = 256 << 10
 
-// stdinName names standard input in messages.
-const stdinName = "stdin"
+// stdinName names standard input. No file has this stem and a valid declaration.
+const stdinName = spec.StandardInput
 
 // readDocuments reads the documents that -f names. These are files, the *.yaml,
 // *.yml and *.json of directories, and - for standard input. The agent parses
@@ -52,62 +53,75 @@ func readDocuments(ctx context.Context, paths []string, stdin io.Reader) ([]clie
 	}
 }
 
+// reading collects the documents of -f, and an error for each file that cannot
+// be read.
+type reading struct {
+	docs  []client.Document
+	from  []string // the path of each document, for messages
+	seen  map[string]bool
+	wrong []error
+}
+
+// readPaths reads the documents. With an error, it returns the documents that it
+// could read.
 func readPaths(paths []string, stdin io.Reader) ([]client.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
 	}
-	var out []client.Document
-	var from []string
-	add := func(name, path string, content []byte) error {
-		if !utf8.Valid(content) {
-			return fault.New(fault.Invalid, "cannot read %s: line %d is not UTF-8; save the file as UTF-8", path, badLine(content))
-		}
-		d := client.Document{Name: name, Content: string(content)}
-		if name != stdinName {
-			absolute, err := filepath.Abs(path)
-			if err != nil {
-				return fileError(path, err)
-			}
-			d.Path = absolute
-		}
-		out, from = append(out, d), append(from, path)
-		return nil
-	}
+	r := &reading{seen: map[string]bool{}}
 	for _, p := range paths {
-		files := []string{p}
-		if p == "-" {
-			content, err := readStdin(stdin)
+		info, err := os.Stat(p)
+		switch {
+		case p == "-" || p == "/dev/stdin":
+			r.add(stdinName, stdinName, "", func() ([]byte, error) { return readStdin(stdin) })
+		case err == nil && info.IsDir():
+			files, err := listDir(p)
 			if err != nil {
-				return nil, nil, err
+				r.wrong = append(r.wrong, err)
 			}
-			if err := add(stdinName, "standard input", content); err != nil {
-				return nil, nil, err
+			for _, f := range files {
+				r.file(f)
 			}
-			continue
-		}
-		if info, err := os.Stat(p); err == nil && info.IsDir() {
-			if files, err = listDir(p); err != nil {
-				return nil, nil, err
-			}
-		}
-		for _, f := range files {
-			content, err := readFile(f)
-			if err != nil {
-				return nil, nil, err
-			}
-			if err := add(stem(f), f, content); err != nil {
-				return nil, nil, err
-			}
+		default:
+			r.file(p)
 		}
 	}
-	if err := nameByPath(out, from); err != nil {
-		return nil, nil, err
+	if err := nameByPath(r.docs, r.from); err != nil {
+		return nil, nil, together(context.Background(), append(r.wrong, err))
 	}
 	where := places{}
-	for i, d := range out {
-		where[d.Name] = from[i]
+	for i, d := range r.docs {
+		where[d.Name] = r.from[i]
 	}
-	return out, where, nil
+	return r.docs, where, together(context.Background(), r.wrong)
+}
+
+func (r *reading) file(path string) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		r.wrong = append(r.wrong, fileError(path, err))
+		return
+	}
+	r.add(stem(path), path, absolute, func() ([]byte, error) { return readFile(path) })
+}
+
+// add adds a document, unless it was added before, e.g. by -f DIR -f DIR/FILE.
+func (r *reading) add(name, from, absolute string, read func() ([]byte, error)) {
+	if r.seen[absolute] {
+		return
+	}
+	r.seen[absolute] = true
+	content, err := read()
+	if err == nil && !utf8.Valid(content) {
+		_, _, invalid := spec.ParseAlone(from, content)
+		first, _, _ := strings.Cut(spec.Summary(invalid), "\n")
+		err = usage("%s", first)
+	}
+	if err != nil {
+		r.wrong = append(r.wrong, err)
+		return
+	}
+	r.docs, r.from = append(r.docs, client.Document{Name: name, Path: absolute, Content: string(content)}), append(r.from, from)
 }
 
 // nameByPath renames documents with the same stem, e.g. a/web.yaml and
@@ -150,16 +164,6 @@ func foldersOf(paths []string) (folders []string, err error) {
 		folders = append(folders, absolute)
 	}
 	return folders, nil
-}
-
-// badLine returns the first line, counted from 1, that is not UTF-8.
-func badLine(content []byte) int {
-	for i, line := range bytes.Split(content, []byte("\n")) {
-		if !utf8.Valid(line) {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // places maps the names of documents to the paths from which they were read.
@@ -227,35 +231,31 @@ func listDir(dir string) ([]string, error) {
 }
 
 func readFile(path string) ([]byte, error) {
+	if path == "" {
+		return nil, usage("-f got an empty name; name a file, a directory, or - for standard input")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fileError(path, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fileError(path, err)
-	}
-	if info.IsDir() {
-		return nil, usage("%s is a directory", path)
-	}
 	content, err := limited(f, path)
 	if err != nil {
 		return nil, err
 	}
 	if strings.TrimSpace(string(content)) == "" {
-		return nil, usage("%s is empty", path)
+		return nil, usage("%s is empty; begin it with \"version: 1\", or remove the file", path)
 	}
 	return content, nil
 }
 
 func readStdin(stdin io.Reader) ([]byte, error) {
-	content, err := limited(stdin, "standard input")
+	content, err := limited(stdin, stdinName)
 	if err != nil {
 		return nil, err
 	}
 	if strings.TrimSpace(string(content)) == "" {
-		return nil, usage("standard input is empty").hint("pipe a declaration into `-f -`")
+		return nil, usage("standard input is empty; pipe a declaration into `-f -`")
 	}
 	return content, nil
 }
@@ -268,8 +268,7 @@ func limited(r io.Reader, name string) ([]byte, error) {
 		return nil, fileError(name, err)
 	}
 	if len(content) > maxDocument {
-		return nil, usage("%s is larger than the %s a declaration may have", name, size(maxDocument)).
-			hint("split it into several declarations")
+		return nil, usage("%s is larger than the %s a declaration may have; split it into several declarations", name, size(maxDocument))
 	}
 	return content, nil
 }
@@ -280,7 +279,10 @@ func fileError(path string, err error) error {
 	if errors.As(err, &pe) {
 		cause = pe.Err
 	}
+	target, unlinked := os.Readlink(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && unlinked == nil:
+		return usage("%s is a link to %s, which does not exist; mend or remove the link", path, target)
 	case errors.Is(err, fs.ErrNotExist):
 		return usage("there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):

@@ -200,6 +200,14 @@ func parseScene(t *testing.T, text string) scene {
 			if err := os.WriteFile(name, bytes.Repeat([]byte("#\n"), size/2), 0o644); err != nil {
 				t.Fatal(err)
 			}
+		case "link":
+			link, target, _ := strings.Cut(rest, " ")
+			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(target, link); err != nil {
+				t.Fatal(err)
+			}
 		case "mkdir":
 			if err := os.MkdirAll(rest, 0o755); err != nil {
 				t.Fatal(err)

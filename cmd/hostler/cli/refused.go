@@ -36,7 +36,7 @@ func near(ctx context.Context, agent agent, r reference, err error) error {
 }
 
 // together joins several errors into one failure. It returns nil if there are
-// no errors.
+// no errors. An interrupt keeps its exit code.
 func together(ctx context.Context, errs []error) error {
 	if len(errs) == 0 {
 		return nil
@@ -45,6 +45,9 @@ func together(ctx context.Context, errs []error) error {
 	var texts []string
 	for _, err := range errs {
 		f := explain(ctx, err)
+		if f.code == exitInterrupted {
+			all.code = f.code
+		}
 		if !slices.Contains(texts, f.text) {
 			texts = append(texts, f.text)
 		}

@@ -63,7 +63,12 @@ const systemConfig = "/etc/hostler/hostler.yaml"
 func (a *app) validateFiles(ctx context.Context, files []string, text func(error) string) error {
 	docs, from, err := readDocuments(ctx, files, a.env.Stdin)
 	if err != nil {
-		return err
+		errs := []error{err}
+		_, _, wrong := readAlone(docs, text)
+		for _, w := range wrong {
+			errs = append(errs, from.name(fault.New(fault.Invalid, "%s", w)))
+		}
+		return together(ctx, errs)
 	}
 	declared, err := checkDocuments(docs, from, text)
 	if err != nil {
@@ -78,25 +83,37 @@ func (a *app) validateFiles(ctx context.Context, files []string, text func(error
 // validateSystem checks a configuration file and the declarations of the conf.d
 // beside it. The error lists the mistakes of both.
 func (a *app) validateSystem(ctx context.Context, config string, text func(error) string) error {
-	wrong := a.validateConfig(config, text)
+	var wrong []error
+	if err := a.validateConfig(config, text); err != nil {
+		wrong = append(wrong, err)
+	}
 	dir := filepath.Join(filepath.Dir(config), "conf.d")
-	switch entries, err := os.ReadDir(dir); {
-	case errors.Is(err, fs.ErrNotExist):
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		a.note("%s: absent, no declarations", dir)
-	case err != nil:
-		return errors.Join(wrong, fileError(dir, err))
-	case !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isDeclaration(e.Name()) && !e.IsDir() }):
-		a.note("%s: no declarations", dir)
-	default:
-		err := a.validateFiles(ctx, []string{dir}, text)
-		if wrong == nil {
-			return err
-		}
-		if err != nil {
-			wrong = fault.New(fault.Invalid, "%v\n%v", wrong, err)
+		return together(ctx, wrong)
+	} else if err != nil {
+		return together(ctx, append(wrong, fileError(dir, err)))
+	}
+	var files []string
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch info, err := os.Stat(path); {
+		case !isDeclaration(e.Name()):
+		case err == nil && !info.Mode().IsRegular(): // the agent refuses it, because a read of a pipe would block
+			wrong = append(wrong, usage("%s: it is not a file; remove it, or give it a name without this ending", path))
+		default:
+			files = append(files, path)
 		}
 	}
-	return wrong
+	if len(files) > 0 {
+		if err := a.validateFiles(ctx, files, text); err != nil {
+			wrong = append(wrong, err)
+		}
+	} else if len(wrong) == 0 {
+		a.note("%s: no declarations", dir)
+	}
+	return together(ctx, wrong)
 }
 
 // validateConfig checks a configuration file. Keys that the agent does not know
