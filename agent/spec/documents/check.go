@@ -69,8 +69,12 @@ func (s *set) conflict(name string, objects []string) error {
 	texts := make([]string, len(objects))
 	for i, object := range objects {
 		owner := s.owners[object]
-		texts[i] = fmt.Sprintf("%s is declared differently at %s, which stays in force, and at %s; make both equal, or remove one",
-			object, s.docs[owner].at(object), s.docs[name].at(object))
+		stays := ", which stays in force,"
+		if s.new[owner] {
+			stays = ""
+		}
+		texts[i] = fmt.Sprintf("%s is declared differently at %s%s and at %s; make both equal, or remove one",
+			object, s.docs[owner].at(object), stays, s.docs[name].at(object))
 	}
 	return fault.New(fault.Conflict, "%s", fault.List(texts, "; "))
 }
