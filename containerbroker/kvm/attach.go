@@ -120,6 +120,9 @@ func (u *updating) replugDisk(name string, wanted *libvirtxml.DomainDisk) error 
 		if wanted != nil && texts[name] == u.want.Disks[name] {
 			return nil
 		}
+		if err := u.notMounted(&has); err != nil {
+			return err
+		}
 		has.BackingStore = nil
 		gone := func(def definition) bool {
 			_, left := foundDisks(def.domain.Devices.Disks)
