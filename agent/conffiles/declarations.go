@@ -151,7 +151,7 @@ func (d *Declarations) awaitFolder(ctx context.Context, a Applier) error {
 			}
 			break
 		}
-		text := fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir)
+		text := fmt.Sprintf("%s is missing: the objects of its files are kept; restore it; to have them removed, create it empty and run `hostler allow destroy KIND/NAME`", dir)
 		d.report(dir, text)
 		d.decide(decision{whole: true, refused: []declare.RefusedFile{{Path: dir, Reason: text, Retried: true}}})
 		select {

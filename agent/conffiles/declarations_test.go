@@ -364,6 +364,9 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "a notice", func() bool { return strings.Contains(c.told(), "is missing") })
+	if !strings.Contains(c.told(), "create it empty and run `hostler allow destroy KIND/NAME`") { // an empty folder alone removes nothing, see below
+		t.Errorf("told: %s", c.told())
+	}
 	if !declared() || exists() {
 		t.Errorf("declared %v, there %v", declared(), exists())
 	}
