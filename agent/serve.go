@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/client"
+	"hostler/agent/recovery"
 	"hostler/agent/services/adoption"
 	"hostler/agent/services/guests"
 	"hostler/agent/services/hostreport"
@@ -111,7 +112,7 @@ func (h *host) allNotices(ctx context.Context) []string {
 		if record.Recovery.CopiedTo != "" {
 			texts = append(texts, "the store was made on a host with another machine-id, e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store, `hostler clean` removes it")
 		}
-		texts = append(texts, status.Notices...)
+		texts = append(texts, recovery.Current(status.Notices)...)
 	}
 	return texts
 }

@@ -81,8 +81,9 @@ func (r *Recovery) Start(ctx context.Context, report state.OpenReport, boot, mac
 		}
 		r.lost = r.lost || l.Phase == spec.RecoveryScanning
 		if report.Quarantined != "" {
-			status.Notices = append(status.Notices, fmt.Sprintf("the store was moved to %s and replaced by an empty store: %s", report.Quarantined, report.Reason))
+			status.Notices = append(status.Notices, quarantined(report.Quarantined, report.Reason))
 		}
+		status.Notices = Current(status.Notices)
 	})
 	if err == nil && report.Rebuilt {
 		r.Logger.Warn("Records may be missing in the store.", "reason", report.Reason, "quarantined", report.Quarantined)
@@ -212,7 +213,7 @@ func (r *Recovery) update(ctx context.Context, change func(*spec.Recovery), noti
 	return r.host.Update(ctx, func(record *spec.HostRecord, status *spec.HostStatus) {
 		change(&record.Recovery)
 		record.Recovery.End(id)
-		status.Notices = append(status.Notices, notices...)
+		status.Notices = Current(append(status.Notices, notices...))
 	})
 }
 
