@@ -60,7 +60,7 @@ func parse(name string, content []byte, others Others) (Declaration, map[string]
 	d := newDecoder(src, errs)
 	var decl Declaration
 	d.decode(root, reflect.ValueOf(&decl).Elem(), "")
-	if root.kind == mapping {
+	if root.kind == mapping && !root.broken {
 		c := &checker{decoder: d, decl: &decl, others: others}
 		c.header(stem(name))
 		c.objects()
@@ -167,7 +167,7 @@ func (c *checker) machineName(path, name string) {
 // later of two clashing objects gets the error.
 func (d *decoder) names(path string) []string {
 	n := d.places[path]
-	if n == nil {
+	if n == nil || n.broken {
 		return nil
 	}
 	names := make([]string, len(n.fields))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -27,8 +28,8 @@ func (r *reader) yaml(content []byte) *node {
 	return r.convert(doc.Content[0], 1)
 }
 
-// directive reports an error for a %YAML or %TAG line before all other text. It
-// returns whether there is one.
+// directive reports an error for a %YAML or %TAG line, or a comment of another
+// language, before all other text. It returns whether there is one.
 func (r *reader) directive() bool {
 	for i, line := range r.src.lines {
 		trimmed := strings.TrimSpace(line)
@@ -37,6 +38,10 @@ func (r *reader) directive() bool {
 		}
 		if line[0] == '%' {
 			r.fail(i+1, 1, "YAML directives (%%) are not used here; remove the line")
+			return true
+		}
+		if strings.HasPrefix(trimmed, "//") || strings.HasPrefix(trimmed, "/*") {
+			r.fail(i+1, len(line)-len(strings.TrimLeft(line, " \t"))+1, "a comment begins with #, not %s", trimmed[:2])
 			return true
 		}
 		return false
@@ -53,6 +58,10 @@ func (r *reader) more(decoder *yaml.Decoder) bool {
 		return false
 	}
 	if line := r.secondDocument(); line > 0 {
+		if text := strings.TrimSpace(strings.Join(r.src.lines[line-1:], "\n")); text == "---" {
+			r.fail(line, 1, "nothing follows this mark of a second document; remove it")
+			return true
+		}
 		r.fail(line, 1, "a second document begins here; put it into a separate file")
 		return true
 	}
@@ -143,6 +152,12 @@ func (r *reader) pair(m *node, k, v *yaml.Node, depth int) {
 	switch {
 	case k.Kind == yaml.ScalarNode && k.Tag == "!!merge":
 		r.fail(k.Line, k.Column, "merge keys (<<) are not used here; write the keys out")
+		m.broken = true // the keys to merge would be reported as missing
+		return
+	case k.Kind == yaml.ScalarNode && k.Style == 0 && strings.Contains(k.Value, ":"):
+		before, _, _ := strings.Cut(k.Value, ":")
+		r.fail(k.Line, k.Column+utf8.RuneCountInString(before)+1, "a space is missing after the colon")
+		m.broken = true
 		return
 	case k.Kind == yaml.MappingNode || k.Kind == yaml.SequenceNode:
 		r.fail(k.Line, k.Column, "a key must be a plain word, not a map or a list; put text with braces in quotes")

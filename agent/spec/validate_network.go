@@ -44,6 +44,9 @@ func (c *checker) networks() {
 		path := "networks." + name
 		n := c.decl.Networks[name]
 		c.name(path, name)
+		if !c.ok(path) {
+			continue
+		}
 		c.interfaceName(path+".bridge", n.Bridge, "the bridge is missing; add it, like \"bridge: br-lan\"")
 		c.once(bridges, claims.bridges, n.Bridge, path+".bridge", "the bridge of")
 		six := false

@@ -38,6 +38,9 @@ func (c *checker) volumes() {
 		path := "volumes." + name
 		v := c.decl.Volumes[name]
 		c.name(path, name)
+		if !c.ok(path) {
+			continue
+		}
 		if slices.Contains(filesystemProviders, v.Provider) {
 			c.bad(path+".provider", "%s provides filesystems, not volumes; declare it under \"filesystems\"", quote(v.Provider))
 		}
@@ -69,6 +72,9 @@ func (c *checker) filesystems() {
 		path := "filesystems." + name
 		f := c.decl.Filesystems[name]
 		c.name(path, name)
+		if !c.ok(path) {
+			continue
+		}
 		volume, provider := c.has(path+".volume"), c.has(path+".provider")
 		switch {
 		case volume && provider:
@@ -164,12 +170,13 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 }
 
 // reference checks that a named object is declared in this or another document,
-// and reports whether it is.
+// and reports whether it is. It accepts any name if the document's objects of
+// the kind could not be read.
 func reference[T any](c *checker, path, kind, name string, own, others map[string]T) bool {
 	if !c.ok(path) {
 		return false
 	}
-	if _, found := declared(c, kind, name, own, others); found || c.others.Open {
+	if _, found := declared(c, kind, name, own, others); found || c.others.Open || !c.ok(kind+"s") {
 		return true
 	}
 	hint := fmt.Sprintf("; declare it under %q", kind+"s")
