@@ -30,6 +30,10 @@ const (
 	maxMTU     = 65535
 )
 
+// minBits is the minimum prefix length of a subnet. The largest private ranges,
+// 10.0.0.0/8 and fd00::/8, have it.
+const minBits = 8
+
 // placed is a value with its path in the document.
 type placed[T any] struct {
 	path  string
@@ -138,8 +142,9 @@ func (c *checker) mtu(path string, mtu int, six bool) {
 }
 
 // prefix reads an address with its prefix length. It returns false if s is
-// invalid, and reports the error.
-func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
+// invalid, and reports the error. example and example6 are valid IPv4 and IPv6
+// addresses.
+func (c *checker) prefix(path, s, example, example6 string) (netip.Prefix, bool) {
 	if !c.ok(path) {
 		return netip.Prefix{}, false
 	}
@@ -148,29 +153,66 @@ func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
 		return p, true
 	}
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		bits := map[bool]int{true: 24, false: 64}[a.Is4()]
-		c.bad(path, "%s has no prefix length; write it like %s/%d", quote(s), shorten(s), bits)
-	} else {
-		c.bad(path, "%s is not an address with a prefix length; write it like %s", quote(s), example)
+		c.bad(path, "%s has no prefix length; write it like %s/%d", quote(s), shorten(s), usualBits(a))
+		return netip.Prefix{}, false
 	}
+	if strings.Contains(s, ":") {
+		example = example6
+	}
+	c.bad(path, "%s is not an address with a prefix length%s; write it like %s", quote(s), whyNoPrefix(s), example)
 	return netip.Prefix{}, false
+}
+
+// usualBits returns the usual prefix length of an address's subnet.
+func usualBits(a netip.Addr) int {
+	if a.Is4() {
+		return 24
+	}
+	return 64
+}
+
+var dotted = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
+
+// whyNoPrefix says why s is not an address with a prefix length, or returns "".
+func whyNoPrefix(s string) string {
+	address, bits, _ := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(address)
+	switch {
+	case err != nil && dotted.MatchString(address):
+		return ": an IPv4 address has four numbers of 0 to 255, without leading zeros"
+	case err != nil:
+		return ""
+	case a.Zone() != "":
+		return ": it cannot have a zone like %" + shorten(a.Zone())
+	case dotted.MatchString(bits) && strings.Contains(bits, "."):
+		return ": the number of bits follows the slash, not a mask"
+	case a.Is4In6():
+		return ": it is an IPv4 address in an IPv6 address"
+	}
+	return fmt.Sprintf(": a number of 0 to %d follows the slash", a.BitLen())
 }
 
 // hostAddress reads the address of an interface and checks that a host in the
 // subnet can have the address. It returns false if not.
 func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
-	p, ok := c.prefix(path, s, "10.20.0.1/24")
+	const example, example6 = "10.20.0.1/24", "fd00:20::1/64"
+	p, ok := c.prefix(path, s, example, example6)
 	if !ok {
 		return p, false
 	}
-	a := p.Addr()
+	a, private := p.Addr(), example
+	if a.Is6() {
+		private = example6
+	}
 	switch {
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 || a.Is4() && a.As4()[0] == 0:
-		c.bad(path, "%s is not an address that an interface can have; use an address of a private range, like 10.20.0.1/24", quote(s))
+		c.bad(path, "%s is not an address that an interface can have; use an address of a private range, like %s", quote(s), private)
 	case a.Is6() && a.IsLinkLocalUnicast():
-		c.bad(path, "%s is an address that the kernel assigns by itself; use an address of a private range, like fd00:20::1/64", quote(s))
+		c.bad(path, "%s is an address that the kernel assigns by itself; use an address of a private range, like %s", quote(s), private)
+	case p.Bits() < minBits:
+		c.bad(path, "%s covers more than any private range; use a longer prefix, like /%d", quote(s), usualBits(a))
 	case p.Bits() > a.BitLen()-2:
-		c.bad(path, "%s leaves no room for guests in its subnet; use a shorter prefix, like /%d", quote(s), map[bool]int{true: 24, false: 64}[a.Is4()])
+		c.bad(path, "%s leaves no room for guests in its subnet; use a shorter prefix, like /%d", quote(s), usualBits(a))
 	case a == p.Masked().Addr():
 		c.bad(path, "%s is the subnet itself, not an address in it; write an address like %s/%d", quote(s), a.Next(), p.Bits())
 	case a == lastAddress(p) && a.Is4():

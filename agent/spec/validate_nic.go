@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // networkTable caches the subnets of the declared networks and the taken
@@ -82,6 +83,9 @@ func (c *checker) nics(at string, m Machine, t *networkTable) {
 
 func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 	subnets := c.subnetsOf(nic.Network, t)
+	if nic.Address == "dhcp" {
+		c.bad(path, "%s is not an address; leave the key out for any address of the network", quote(nic.Address))
+	}
 	if a, err := netip.ParseAddr(nic.Address); err == nil {
 		for _, s := range subnets {
 			if s.Contains(a) {
@@ -97,7 +101,12 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 	switch {
 	case len(subnets) == 0:
 	case inside < 0:
-		c.bad(path, "%s is not in the network %s, which has %s", p.Addr(), quote(nic.Network), subnets[0].Masked())
+		var ranges []string
+		for _, s := range subnets[:min(len(subnets), maxHints)] {
+			ranges = append(ranges, s.Masked().String())
+		}
+		c.bad(path, "%s is not in the network %s, which has %s; write an address of it, or leave the key out for any",
+			p.Addr(), quote(nic.Network), strings.Join(ranges, ", "))
 		return
 	case subnets[inside].Bits() != p.Bits():
 		c.bad(path, "%s has another prefix length than the network %s; write %s/%d", p, quote(nic.Network), p.Addr(), subnets[inside].Bits())
@@ -134,7 +143,7 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		}
 		for j, s := range p.Sources {
 			source := fmt.Sprintf("%s.sources[%d]", here, j)
-			if prefix, ok := c.prefix(source, s, "0.0.0.0/0"); ok && prefix != prefix.Masked() {
+			if prefix, ok := c.prefix(source, s, "0.0.0.0/0", "::/0"); ok && prefix != prefix.Masked() {
 				c.bad(source, "%s is an address, not a range; write %s, or %s/%d for that address only",
 					quote(s), prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen())
 			}
