@@ -42,7 +42,7 @@ var poolForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // unknown key causes a warning; the warnings are returned even with an error.
 // The error has the kind fault.Invalid and holds Errors, like that of Parse().
 func ParseConfig(file string, content []byte) (Config, []Warning, error) {
-	src, root, errs := read(file, content)
+	src, root, errs := read(file, content, "shorten its comments and lists")
 	if root == nil {
 		return Config{}, nil, fault.Wrap(fault.Invalid, errs.sorted(file))
 	}
@@ -176,8 +176,10 @@ func (c *configChecker) images(images ImagesConfig) {
 		seen[source] = true
 	}
 	if c.ok(path+".refresh") && images.Refresh != "never" {
-		if d, err := ParseDuration(images.Refresh); err != nil || d < minInterval {
-			c.bad(path+".refresh", "%s is neither never nor a duration of at least %s, like 24h", quote(images.Refresh), minInterval)
+		if d, err := ParseDuration(images.Refresh); err != nil {
+			c.bad(path+".refresh", "%v, or never", err)
+		} else if d < minInterval {
+			c.bad(path+".refresh", "%s is too short; use at least %s, or never", quote(images.Refresh), minInterval)
 		}
 	}
 }

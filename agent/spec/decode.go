@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -151,14 +152,14 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		d.string(n, v, path)
 	case reflect.Bool:
 		if n.kind != boolean || n.value != "true" && n.value != "false" {
-			d.fail(n, path, "must be true or false, not %s%s", describe(n, path), mendQuoted(n, n.value == "true" || n.value == "false"))
+			d.fail(n, path, "must be true or false, not %s%s", describe(n, path), mendBoolean(n))
 			return
 		}
 		v.SetBool(n.value == "true")
 	case reflect.Int:
 		i, err := strconv.Atoi(n.value)
 		if n.kind != number || err != nil || strconv.Itoa(i) != n.value {
-			d.fail(n, path, "must be a whole number, not %s%s", describe(n, path), mendQuoted(n, isDigits(n.value)))
+			d.fail(n, path, "must be a whole number, not %s%s", describe(n, path), mendNumber(n, err))
 			return
 		}
 		v.SetInt(int64(i))
@@ -278,11 +279,30 @@ func example(u encoding.TextUnmarshaler) string {
 	return "512MiB"
 }
 
-// mendQuoted returns a hint to remove the quotes, or "" if the node is not
-// text. right says whether the value would be valid without quotes.
-func mendQuoted(n *node, right bool) string {
-	if n.kind == text && right {
+// mendBoolean returns a hint for a boolean that is written in another way, e.g.
+// yes, or "".
+func mendBoolean(n *node) string {
+	switch word := strings.ToLower(n.value); {
+	case n.kind == text && (n.value == "true" || n.value == "false"):
 		return "; remove the quotes"
+	case slices.Contains([]string{"true", "yes", "on"}, word):
+		return "; write true"
+	case slices.Contains([]string{"false", "no", "off"}, word):
+		return "; write false"
+	}
+	return ""
+}
+
+// mendNumber returns a hint for a whole number that is written in another way,
+// or "". err is the error of strconv.Atoi().
+func mendNumber(n *node, err error) string {
+	switch {
+	case n.kind == text && isDigits(n.value):
+		return "; remove the quotes"
+	case errors.Is(err, strconv.ErrRange):
+		return ", which is too large"
+	case n.kind == number:
+		return "; write digits only, without a zero in front"
 	}
 	return ""
 }

@@ -16,7 +16,9 @@ func ParseDuration(s string) (Duration, error) {
 	case err != nil && isDigits(s):
 		return 0, fmt.Errorf("%s has no unit; write %ss for seconds, or the number with m or h", quote(s), quoteless(s))
 	case err != nil && strings.HasSuffix(s, "d") && isDigits(s[:len(s)-1]):
-		return 0, fmt.Errorf("%s: days are not supported;  write hours, like 24h for one day", quote(s))
+		return 0, fmt.Errorf("%s: days are not supported; write hours, like 24h for one day", quote(s))
+	case err != nil && isDigits(strings.TrimRight(s, "hms")):
+		return 0, fmt.Errorf("%s is too long to be a duration; write it like 90s, 5m or 1h30m", quote(s))
 	case err != nil:
 		return 0, fmt.Errorf("%s is not a duration; write it like 90s, 5m or 1h30m", quote(s))
 	case v < 0:

@@ -78,7 +78,7 @@ func (es Errors) join(sep string, text func(*Error) string) string {
 }
 
 // sorted returns the errors in the order of their positions. It keeps at most
-// maxErrors; if there are more, a last error without a position says so.
+// maxErrors; if there are more, a last error says so.
 func (es Errors) sorted(file string) Errors {
 	slices.SortStableFunc(es, func(a, b *Error) int {
 		if a.Line != b.Line {
@@ -89,7 +89,8 @@ func (es Errors) sorted(file string) Errors {
 	if len(es) <= maxErrors {
 		return es
 	}
-	more := &Error{File: file, Message: "there are more errors; fix these first"}
+	next := es[maxErrors]
+	more := &Error{File: file, Line: next.Line, Column: next.Column, Message: "there are more errors; fix these first"}
 	return append(es[:maxErrors:maxErrors], more)
 }
 

@@ -93,3 +93,11 @@ func TestTooLargeIsRefusedAtOnce(t *testing.T) {
 		t.Errorf("%v allocations", allocated)
 	}
 }
+
+// The remedy for a configuration that is too large is not that of a declaration.
+func TestTooLargeConfiguration(t *testing.T) {
+	_, _, err := ParseConfig("hostler.yaml", []byte(strings.Repeat("#", maxSize+1)))
+	if want := "hostler.yaml: the file is 262145 bytes long, more than the 256 KiB allowed; shorten its comments and lists"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

@@ -13,7 +13,7 @@ const imagePattern = `[a-z][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)
 
 var (
 	imageForm         = regexp.MustCompile(`^` + imagePattern + `$`)
-	imageColonForm    = regexp.MustCompile(`^([a-z][a-z0-9.-]*):([a-z0-9][a-z0-9.-]*)$`)
+	imageColonForm    = regexp.MustCompile(`^([a-z][a-z0-9.-]*):([0-9][a-z0-9.-]*)$`)
 	digestForm        = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	aliasForm         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
 	simplestreamsForm = regexp.MustCompile(`^` + namePattern + `/[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
@@ -63,6 +63,8 @@ func (c *checker) image(at string, m Machine) {
 		c.bad(at, "images are not fetched over http:, where anyone on the way can change them; use https: or a file:")
 	case imageColonForm.MatchString(ref):
 		c.bad(at, "%s is not an image reference; did you mean %s?", quote(ref), quote(imageColonForm.ReplaceAllString(ref, "$1/$2")))
+	case imageForm.MatchString(rest) && nameForm.MatchString(scheme):
+		c.bad(at, "%s is not an image reference; did you mean %s?", quote(ref), quote("simplestreams:"+scheme+"/"+rest))
 	default:
 		c.bad(at, "%s is not an image reference; write OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, "+
 			"https://HOST/PATH#sha256=DIGEST, %s or simplestreams:SERVER/IMAGE", quote(ref), ownSchemes(":ALIAS", ", "))
@@ -72,7 +74,7 @@ func (c *checker) image(at string, m Machine) {
 func (c *checker) imageFile(at, rest string) {
 	file, _, _ := strings.Cut(rest, "#")
 	switch {
-	case !path.IsAbs(file) || strings.HasPrefix(file, "//"):
+	case !path.IsAbs(file):
 		c.bad(at, "%s is not an absolute path; write file:/PATH#sha256=DIGEST", quote(file))
 	case path.Clean(file) != file || file == "/":
 		c.bad(at, "%s is not the plain path of a file; write file:%s#sha256=DIGEST", quote(file), shorten(path.Clean(file)))

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"hostler/internal/fault"
 )
@@ -53,7 +54,7 @@ func parse(name string, content []byte, others Others) (Declaration, map[string]
 	if name == "-" {
 		name = StandardInput
 	}
-	src, root, errs := read(name, content)
+	src, root, errs := read(name, content, "split it into several declarations")
 	if root == nil {
 		return Declaration{}, nil, fault.Wrap(fault.Invalid, errs.sorted(name))
 	}
@@ -186,6 +187,8 @@ func mendName(name string) string {
 			return r
 		case r == '_' || r == '.' || r == ' ':
 			return '-'
+		case unicode.IsLetter(r): // without the letter it would be another word
+			return unicode.ReplacementChar
 		}
 		return -1
 	}, strings.ToLower(name))

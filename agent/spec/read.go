@@ -19,13 +19,13 @@ const (
 // read turns a document into nodes. It accepts a single YAML document without
 // anchors, aliases, merge keys and tags, or a JSON object. The node is nil if
 // an error leaves nothing to check; otherwise the caller can check it for
-// further errors.
-func read(file string, content []byte) (*source, *node, Errors) {
+// further errors. mend says how to shorten a file that is too large.
+func read(file string, content []byte, mend string) (*source, *node, Errors) {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	src := newSource(file, "")
 	if len(content) > maxSize {
 		return src, nil, Errors{{File: file, Message: fmt.Sprintf(
-			"the file is %d bytes long, more than the %d KiB allowed; split it into several declarations", len(content), maxSize>>10)}}
+			"the file is %d bytes long, more than the %d KiB allowed; %s", len(content), maxSize>>10, mend)}}
 	}
 	src = newSource(file, string(content))
 	r := &reader{src: src, seen: map[*node]map[string]*node{}}

@@ -53,9 +53,9 @@ func ParseSize(s string) (Size, error) {
 		return Size(n) * u.size, nil
 	}
 	if mended := mendUnit(unit); mended != "" {
-		return 0, fmt.Errorf("%s has an unknown unit;  did you mean %s%s?", quote(s), number, mended)
+		return 0, fmt.Errorf("%s has an unknown unit; did you mean %s%s?", quote(s), number, mended)
 	}
-	return 0, fmt.Errorf("%s has an unknown unit;  use KiB, MiB, GiB or TiB, like 512MiB", quote(s))
+	return 0, fmt.Errorf("%s has an unknown unit; use KiB, MiB, GiB or TiB, like 512MiB", quote(s))
 }
 
 // mendUnit guesses the unit from spellings that are common elsewhere, e.g. M,

@@ -25,7 +25,7 @@ func (c *checker) machines() {
 		m := c.decl.Machines[name]
 		c.machineName(at, name)
 		if !c.places[at].is(mapping) && c.ok(at) {
-			c.bad(at, "the machine is empty; add at least its type and image, like {type: lxd, image: debian/12}")
+			c.bad(at, "the machine is empty; add at least its type and image, indented deeper than its name or like {type: lxd, image: debian/12}")
 			continue
 		}
 		if !c.ok(at) {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // interfacePattern is the form of an interface name. The kernel accepts at most
@@ -67,7 +68,7 @@ func (c *checker) networks() {
 			c.interfaceName(at, member, "")
 			c.once(members, claims.members, member, at, "put under the bridge of")
 			if member == n.Bridge {
-				c.bad(at, "the bridge %s cannot be put under itself", quote(member))
+				c.bad(at, "the bridge %s cannot be put under itself; remove it from the list", quote(member))
 			}
 		}
 		c.overInterfaces(path, n)
@@ -99,12 +100,12 @@ func (c *checker) interfaceName(path, name, missing string) {
 	case !c.ok(path):
 	case missing != "" && !c.has(path):
 		c.bad(path, "%s", missing)
-	case len(name) > 15:
-		c.bad(path, "%s is %d characters long; an interface name has at most 15", quote(name), len(name))
+	case utf8.RuneCountInString(name) > 15:
+		c.bad(path, "%s is %d characters long; an interface name has at most 15", quote(name), utf8.RuneCountInString(name))
 	case name == "lo" || name == "all" || name == "default":
 		c.bad(path, "%s is a reserved name of the kernel; use another name", quote(name))
 	case !interfaceForm.MatchString(name):
-		c.bad(path, "%s cannot be an interface name; use letters, digits, hyphens, dots and underscores, beginning with a letter or digit", quote(name))
+		c.bad(path, "%s cannot be an interface name; use the letters a to z and A to Z, digits, hyphens, dots and underscores, beginning with a letter or digit", quote(name))
 	}
 }
 
@@ -119,7 +120,7 @@ func (c *checker) once(used map[string]string, claimed claimants[string], word, 
 		c.bad(path, "%s is listed twice (%s too); remove one", quote(word), c.where(first))
 		return
 	} else if first != "" {
-		c.bad(path, "%s is already %s %s (%s)", quote(word), what, objectOf(first), c.where(first))
+		c.bad(path, "%s is already %s %s (%s); use another", quote(word), what, objectOf(first), c.where(first))
 		return
 	}
 	used[word] = path

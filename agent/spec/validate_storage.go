@@ -62,7 +62,7 @@ func (c *checker) size(path string, size, least Size, missing string) {
 			c.bad(path, "%s", missing)
 		}
 	case size < least:
-		c.bad(path, "%s is too small; it must be at least %s", size, least)
+		c.bad(path, "%s is too small; it must be at least %s", shorten(c.places[path].value), least)
 	}
 }
 
