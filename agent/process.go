@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,6 +148,7 @@ func remoteWorkers() []string {
 			names = append(names, "provisioner-"+string(t))
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

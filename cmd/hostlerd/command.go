@@ -50,7 +50,12 @@ func command() *cobra.Command {
 	root.AddCommand(&cobra.Command{
 		Use:   "worker NAME",
 		Short: "Run one worker over the agent's socket, as its systemd unit does",
-		Args:  cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("hostlerd worker takes the NAME of one worker, like provisioner-lxd, and got %d", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := options()
 			if err != nil {

@@ -58,3 +58,19 @@ func TestPathsAreAbsolute(t *testing.T) {
 		}
 	}
 }
+
+// A wrong name of a worker, and a missing one, have one message each.
+func TestWorkerNames(t *testing.T) {
+	for range 20 { // the known names have the same order each time
+		for args, want := range map[string]string{
+			"worker":        "hostlerd worker takes the NAME of one worker, like provisioner-lxd, and got 0",
+			"worker nobody": `cannot run worker "nobody": those that run by themselves are provisioner-incus, provisioner-kvm, provisioner-lxc, provisioner-lxd`,
+		} {
+			c := command()
+			c.SetArgs(strings.Fields(args))
+			if err := c.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+				t.Fatalf("%s: got %v, want %s", args, err, want)
+			}
+		}
+	}
+}
