@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ func (a *app) allowCommand() *cobra.Command {
 		Long: "Consent to steps that are held: restart or recreate of a machine, restart of a network, or\n" +
 			"destroy of an object that no declaration names any more. `hostler status` lists held removals.",
 		Example: "  hostler allow destroy machine/old volume/old-data\n  hostler allow restart machine/web",
-		Args:    cobra.MinimumNArgs(2),
+		Args:    takes(2, -1, "an IMPACT and a KIND/NAME"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.allow(cmd.Context(), args[0], args[1:]) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -47,6 +48,8 @@ func (a *app) allow(ctx context.Context, impact string, args []string) error {
 	for i, o := range outcomes {
 		if err := o.Err(); err != nil {
 			broken = append(broken, near(ctx, agent, refs[i], err))
+		} else if a.output == outName {
+			fmt.Fprintln(a.env.Stdout, line(o.Object))
 		} else {
 			a.note("%s of %s is allowed", impact, line(o.Object))
 		}
