@@ -39,7 +39,7 @@ func (a *app) applyCommand() *cobra.Command {
 			"declaration names any more, are held unless --allow names them.\n" +
 			"A change of the host's own network is reverted automatically when the host cannot be reached\n" +
 			"after it; with --confirm also unless it is confirmed.",
-		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/*.yaml --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
+		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
 		Args:    takesFiles,
 		RunE: func(cmd *cobra.Command, more []string) error {
 			f.files = append(f.files, more...)

@@ -30,7 +30,7 @@ func (a *app) validateCommand() *cobra.Command {
 			"CI. It checks the text only; `hostler plan` also looks at the host.\n" +
 			"With --system, check the files that the agent of this host reads: hostler.yaml and conf.d.\n" +
 			"Exit code 0: all are valid; 1: at least one is not.",
-		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml\n  sudo hostler validate --system",
+		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/*.yaml -f extra.yaml\n  sudo hostler validate --system",
 		Args:    takesFiles,
 		RunE: func(cmd *cobra.Command, more []string) error {
 			files = append(files, more...)
