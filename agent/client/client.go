@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"syscall"
 	"time"
 
@@ -71,7 +72,7 @@ func (c *Client) Close() {
 	c.streams.CloseIdleConnections()
 }
 
-// dial connects. For each of the three kinds of failure the error says how to
+// dial connects. For each kind of failure the error says how to
 // resolve it.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
@@ -79,6 +80,8 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	switch {
 	case err == nil:
 		return conn, nil
+	case isOther(c.socket):
+		return nil, fault.New(fault.NotReady, "cannot reach the agent at %s: it is not a socket (--socket or HOSTLER_SOCKET names the agent's socket)", c.socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fault.Wrap(fault.NotReady, fmt.Errorf("cannot reach the agent at %s: %w "+
 			"(start it with `systemctl start hostlerd`; --socket or HOSTLER_SOCKET names another socket)", c.socket, ErrNotRunning))
@@ -88,6 +91,12 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	default:
 		return nil, fault.New(fault.Transient, "cannot reach the agent at %s: %w", c.socket, err)
 	}
+}
+
+// isOther reports whether the path is there and is not a socket.
+func isOther(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() != fs.ModeSocket
 }
 
 // host is never resolved, because every connection goes to the socket.
