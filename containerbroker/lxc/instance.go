@@ -74,8 +74,8 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 	return i
 }
 
-// seen adds what the init of a running instance tells: the time of its start, and
-// with detail its process id and addresses.
+// seen adds the time at which the init of a running instance started, and with
+// detail its process id and addresses.
 func (d *Driver) seen(ctx context.Context, i *containerbroker.Instance, detail bool) {
 	init, err := d.initOf(ctx, i.Name)
 	if err != nil || init.ticks == 0 {

@@ -84,7 +84,7 @@ type UserNamespace struct {
 }
 
 // Hold starts a program in the namespace, calls f with its process id and ends
-// it. What f opens in /proc/PID/ns keeps the namespaces alive.
+// it. A file of /proc/PID/ns that f opens keeps its namespace alive.
 func (n UserNamespace) Hold(ctx context.Context, runner Runner, f func(pid int) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
