@@ -138,8 +138,8 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 // are its recorded settings, and declared are the addresses that were declared for
 // the bridge. Recorded settings that the bridge no longer bears are left out,
 // because the NIC's manager or another program has removed them. A NIC with the
-// bridge's MAC address also takes what others have added to the bridge, e.g.
-// leases.
+// bridge's MAC address also takes the settings that others have added to the bridge,
+// e.g. leases.
 func Leaving(had NICSettings, o Observed, bridge string, declared []netip.Prefix) NICSettings {
 	now, err := Carry(o, bridge)
 	if l, _ := o.Link(bridge); err != nil || !l.Up {

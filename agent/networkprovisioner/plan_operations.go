@@ -191,7 +191,7 @@ func (m *maker) services() {
 	m.forwarding(recalled)
 	load, set := m.load(unread), m.set()
 	if slices.ContainsFunc(m.changed, joinsNIC) {
-		// The rules of a bridge without NICs would drop what comes from the NIC, and the
+		// The rules of a bridge without NICs would drop packets from the NIC, and the
 		// release of its parameters must not follow the NIC's own settings.
 		add(load...)
 		add(set...)
