@@ -2,7 +2,6 @@ package spec
 
 import (
 	"encoding"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -277,34 +276,6 @@ func example(u encoding.TextUnmarshaler) string {
 		return "90s"
 	}
 	return "512MiB"
-}
-
-// mendBoolean returns a hint for a boolean that is written in another way, e.g.
-// yes, or "".
-func mendBoolean(n *node) string {
-	switch word := strings.ToLower(n.value); {
-	case n.kind == text && (n.value == "true" || n.value == "false"):
-		return "; remove the quotes"
-	case slices.Contains([]string{"true", "yes", "on"}, word):
-		return "; write true"
-	case slices.Contains([]string{"false", "no", "off"}, word):
-		return "; write false"
-	}
-	return ""
-}
-
-// mendNumber returns a hint for a whole number that is written in another way,
-// or "". err is the error of strconv.Atoi().
-func mendNumber(n *node, err error) string {
-	switch {
-	case n.kind == text && isDigits(n.value):
-		return "; remove the quotes"
-	case errors.Is(err, strconv.ErrRange):
-		return ", which is too large"
-	case n.kind == number:
-		return "; write digits only, without a zero in front"
-	}
-	return ""
 }
 
 // secret reports whether the value at a path may hold passwords. Messages must
