@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -59,7 +60,7 @@ func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
 		n, declared := s.networks[nic.Network]
-		d.Unsettled = d.Unsettled || n.behind
+		d.Unsettled = d.Unsettled || n.behind || !isAssigned(nic.Address, n.status.Guests[d.Name+"/"+name].Addresses)
 		guest, assigned := n.status.Guests[d.Name+"/"+name]
 		if !declared || n.status.State != "ready" || !assigned || guest.Released != nil || guest.Machine != "" && guest.Machine != d.UID {
 			what := spec.KindNetwork + "/" + nic.Network
@@ -84,6 +85,15 @@ func (s surroundings) attach(d *Desired) {
 	}
 	disks, waiting := s.disks(d)
 	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
+}
+
+// isAssigned reports whether a NIC has its declared address, if it declares one.
+func isAssigned(address string, has []string) bool {
+	want, err := netip.ParsePrefix(address)
+	return err != nil || slices.ContainsFunc(has, func(a string) bool {
+		prefix, err := netip.ParsePrefix(a)
+		return err == nil && prefix == want
+	})
 }
 
 // disks returns the disks for the declared storage that is offered to the

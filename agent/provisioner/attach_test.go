@@ -36,6 +36,30 @@ func aSite() []state.Object {
 	}
 }
 
+// A consent to a restart is kept while the network is to give the machine another
+// address.
+func TestAMachineWaitsForItsDeclaredAddress(t *testing.T) {
+	for address, unsettled := range map[string]bool{"": false, "10.20.0.10/24": false, "10.20.0.11/24": true} {
+		objects := aSite()
+		var record spec.MachineRecord
+		if err := objects[0].Decode(&record, nil); err != nil {
+			t.Fatal(err)
+		}
+		record.Machine.Networks = map[string]spec.NIC{"eth0": {Network: "lan", Address: address}}
+		objects[0].Spec = spec.Encode(record)
+		for i := range objects {
+			objects[i].Generation = 0
+		}
+		desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if desired[0].Unsettled != unsettled {
+			t.Errorf("with the declared address %q it is %v", address, desired[0].Unsettled)
+		}
+	}
+}
+
 // P35: the NICs and disks of a machine reach the broker.
 func TestBrokerGetsTheMachinesNICsAndDisks(t *testing.T) {
 	desired, err := Decode(aSite(), spec.LXD, Config{Namespace: ns})

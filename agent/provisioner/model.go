@@ -43,7 +43,8 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
-	// Unsettled is true if a change of one of the networks is still being made.
+	// Unsettled is true if one of the networks is still changing, or is still to give
+	// the machine its declared address.
 	Unsettled bool
 	// NotAutostarted is true if MarkNotAutostarted() marked the machine.
 	NotAutostarted bool
