@@ -39,7 +39,8 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 			d.pools.clear()
 			d.capacities.clear()
 		}
-		if tries == 0 && err != nil && !errors.Is(err, rpc.ErrLost) && d.leftNothing(ctx, m) {
+		known := !errors.Is(err, rpc.ErrLost) && !errors.Is(err, rpc.ErrLate)
+		if tries == 0 && err != nil && known && d.leftNothing(ctx, m) {
 			return containerbroker.NotMade(err)
 		}
 		if tries == lostReplies || !errors.Is(err, rpc.ErrLost) || ctx.Err() != nil {

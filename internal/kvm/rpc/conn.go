@@ -146,7 +146,7 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 	case err = <-done:
 	case <-timer.C:
 		c.Close()
-		err = fault.New(fault.Transient, "libvirt gave no answer within %s", limit)
+		err = fault.New(fault.Transient, "%w within %s", ErrLate, limit)
 	case <-c.ctx.Done():
 		c.Close()
 		err = c.ctx.Err()
@@ -169,6 +169,9 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 // ErrLost means that the connection broke during a call, so the outcome of the
 // call is unknown.
 var ErrLost = fault.New(fault.Transient, "libvirt closed the connection")
+
+// ErrLate means that a call took too long, so libvirt may still be carrying it out.
+var ErrLate = errors.New("libvirt gave no answer")
 
 // classify returns an error of libvirt with its fault kind. If ctx has ended,
 // the result wraps ctx's error.

@@ -65,7 +65,7 @@ func CallUnlessLate[T any](ctx context.Context, p *LateCalls, socket string, dia
 	case a := <-done:
 		return a.value, a.err
 	case <-timer.C:
-		err = fault.New(fault.Transient, "cannot %s: libvirt gave no answer within %s", what, limit)
+		err = fault.New(fault.Transient, "cannot %s: %w within %s", what, ErrLate, limit)
 	case <-ctx.Done():
 		err = fmt.Errorf("cannot %s: %w", what, ctx.Err())
 	}
