@@ -61,7 +61,9 @@ func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
 }
 
 func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
-	for _, drift := range []string{"link set br-up down", "link del br-up"} {
+	// Nothing may have looked while the bridge was down.
+	again := "link set br-up up"
+	for _, drift := range [][]string{{"link set br-up down"}, {"link set br-up down", again}, {"link del br-up"}} {
 		n, peer := nettest.New(t), nettest.New(t)
 		uplink(n, peer)
 		h := open(t, n)
@@ -73,7 +75,9 @@ func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
 		}
 		settle(t, h, w)
 		before := onBridge(n)
-		n.IP(drift)
+		for _, change := range drift {
+			n.IP(change)
+		}
 		settle(t, h, w)
 		if after := onBridge(n); before != after {
 			t.Errorf("after %s:\n%s\nwas\n%s", drift, after, before)

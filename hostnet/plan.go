@@ -87,7 +87,7 @@ func (p *planner) bridge(b Bridge) {
 	ports := p.ports(b)
 	for i := range ports {
 		// The kernel deletes the routes and IPv6 addresses of a bridge that goes down.
-		ports[i].lost = !exists || !l.Up
+		ports[i].lost = !exists || !l.Up || p.wasDown(l, ports[i])
 	}
 	guarded := len(ports) > 0
 	stamp := Stamp(p.w.Namespace, b.UID)

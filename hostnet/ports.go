@@ -17,6 +17,18 @@ type port struct {
 	lost bool
 }
 
+// wasDown reports whether the bridge went down and up again since it had the NIC's
+// settings: it has one of the NIC's IPv4 addresses, which the kernel keeps then, and
+// no IPv4 route but those that the kernel makes for addresses.
+func (p *planner) wasDown(bridge Link, port port) bool {
+	made := func(r Route) bool { return r.Destination.Addr().Is4() && r.Protocol != protoKernel }
+	nic, _ := p.o.Link(port.name)
+	return nic.Master == bridge.Name && slices.ContainsFunc(port.had.Routes, made) && !slices.ContainsFunc(p.o.RoutesOf(bridge.Name), made) &&
+		slices.ContainsFunc(p.o.AddressesOf(bridge.Name), func(a Address) bool {
+			return a.Prefix.Addr().Is4() && slices.ContainsFunc(port.had.Addresses, a.same)
+		})
+}
+
 // refusal returns the reason why a link must not be put under a bridge, or nil.
 // The error for a missing link is NotReady; all other errors are NeedsOperator.
 // The link may already be under a bridge of the namespace.
