@@ -51,7 +51,7 @@ func TestTheNICsManagerRulesTheHostsBridge(t *testing.T) {
 
 	// The NIC takes along what the bridge has now.
 	now := observe(t, h)
-	w.NICSettings["eth0"], w.Bridges = Leaving(had, now, "br-up", []netip.Prefix{declared}), nil
+	w.NICSettings["eth0"], w.Bridges = Leaving(had, nil, now, "br-up", []netip.Prefix{declared}), nil
 	settle(t, h, w)
 	on, routes := n.IP("-o addr show dev eth0"), n.IP("route show default")
 	if strings.Contains(on, "192.0.2.10/24") || !strings.Contains(on, "192.0.2.11/24") || !strings.Contains(on, "192.0.2.200/32") ||

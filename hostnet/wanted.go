@@ -139,8 +139,8 @@ func Carry(o Observed, nic string) (NICSettings, error) {
 // the bridge. Recorded settings that the bridge no longer bears are left out,
 // because the NIC's manager or another program has removed them. A NIC with the
 // bridge's MAC address also takes the settings that others have added to the bridge,
-// e.g. leases.
-func Leaving(had NICSettings, o Observed, bridge string, declared []netip.Prefix) NICSettings {
+// e.g. leases, but not those of the other NICs, whose recorded settings are others.
+func Leaving(had NICSettings, others []NICSettings, o Observed, bridge string, declared []netip.Prefix) NICSettings {
 	now, err := Carry(o, bridge)
 	if l, _ := o.Link(bridge); err != nil || !l.Up {
 		return had
@@ -148,7 +148,8 @@ func Leaving(had NICSettings, o Observed, bridge string, declared []netip.Prefix
 	var keeps []Address
 	for _, a := range now.Addresses {
 		recorded := slices.ContainsFunc(had.Addresses, a.same)
-		added := now.MAC == had.MAC && !slices.Contains(declared, a.Prefix) && !a.Prefix.Addr().IsLinkLocalUnicast()
+		added := now.MAC == had.MAC && !slices.Contains(declared, a.Prefix) && !a.Prefix.Addr().IsLinkLocalUnicast() &&
+			!slices.ContainsFunc(others, func(other NICSettings) bool { return slices.ContainsFunc(other.Addresses, a.same) })
 		if recorded || added {
 			keeps = append(keeps, a)
 		}
@@ -159,7 +160,8 @@ func Leaving(had NICSettings, o Observed, bridge string, declared []netip.Prefix
 	})...)
 	had.Addresses = keeps
 	had.Routes = filter(now.Routes, func(r Route) bool {
-		return slices.ContainsFunc(had.Routes, r.same) || now.MAC == had.MAC && had.reaches(r)
+		return slices.ContainsFunc(had.Routes, r.same) || now.MAC == had.MAC && had.reaches(r) &&
+			!slices.ContainsFunc(others, func(other NICSettings) bool { return slices.ContainsFunc(other.Routes, r.same) })
 	})
 	return had
 }

@@ -24,13 +24,14 @@ func (m *maker) carry(n Network, p *Planned) {
 			p.NICSettings[nic] = had
 		}
 	}
-	for nic, had := range p.NICSettings {
+	recorded := maps.Clone(p.NICSettings)
+	for nic, had := range recorded {
 		l, _ := o.Link(nic)
 		master, _ := o.Link(l.Master)
 		switch {
 		case !hostnet.Ours(m.policy.Namespace, master):
 		case !p.On || l.Master != p.Is.Bridge || !slices.Contains(p.Is.Interfaces, nic):
-			p.NICSettings[nic] = hostnet.Leaving(had, o, l.Master, m.declared(l.Master, *p))
+			p.NICSettings[nic] = hostnet.Leaving(had, without(recorded, nic), o, l.Master, m.declared(l.Master, *p))
 		case slices.Contains(m.o.Own.Persistent, l.Master):
 			// By now the bridge has its own leases.
 			p.NICSettings[nic] = withoutLeases(had)
@@ -48,6 +49,16 @@ func (m *maker) carry(n Network, p *Planned) {
 			p.NICSettings[nic] = had
 		}
 	}
+}
+
+// without returns the settings of all NICs but one.
+func without(all map[string]hostnet.NICSettings, nic string) (others []hostnet.NICSettings) {
+	for name, had := range all {
+		if name != nic {
+			others = append(others, had)
+		}
+	}
+	return others
 }
 
 // declared returns the addresses that hostler gives a network's bridge or has given
