@@ -10,6 +10,7 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
+	"hostler/internal/fault"
 )
 
 // On a bridge over the host's NIC hostler keeps what is declared. Other addresses and
@@ -95,5 +96,25 @@ func TestTheRulesLetTheHostsNICThrough(t *testing.T) {
 	r.pass()
 	if !bounded(r.rules) {
 		t.Errorf("after the confirmation: %+v", r.rules)
+	}
+}
+
+// A deleted bridge of the host's NIC is made again even if no rules can be loaded.
+func TestTheHostsBridgeComesBackWithoutTheRules(t *testing.T) {
+	nic := hostnet.Link{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true}
+	r := newRig(t, Observed{Host: hostnet.Observed{
+		Links: []hostnet.Link{nic}, Addresses: []hostnet.Address{{Link: "eth0", Prefix: netip.MustParsePrefix("192.0.2.10/24")}},
+	}})
+	r.redeclare("up", spec.Network{Bridge: "br-up", Addresses: []string{"10.20.0.1/24"}, Interfaces: []string{"eth0"}})
+	r.pass()
+	r.pass()
+	if l, _ := r.o.Host.Link("eth0"); l.Master != "br-up" {
+		t.Fatalf("%+v", l)
+	}
+	r.o.Host.Links, r.o.Host.Addresses, r.o.Host.Routes = []hostnet.Link{nic}, nil, nil
+	r.rules, r.rulesErr = firewall.Rules{}, fault.New(fault.Transient, "nft gave no answer")
+	r.pass()
+	if l, _ := r.o.Host.Link("eth0"); l.Master != "br-up" {
+		t.Errorf("the NIC is %+v", l)
 	}
 }

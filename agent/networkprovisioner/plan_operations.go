@@ -190,7 +190,7 @@ func (m *maker) services() {
 	p.Rules.Networks = append(p.Rules.Networks, recalled...)
 	m.forwarding(recalled)
 	load, set := m.load(unread), m.set()
-	if slices.ContainsFunc(m.changed, joinsNIC) {
+	if slices.ContainsFunc(m.changed, m.joinsNIC) {
 		// The rules of a bridge without NICs would drop packets from the NIC, and the
 		// release of its parameters must not follow the NIC's own settings.
 		add(load...)
@@ -225,9 +225,17 @@ func (m *maker) services() {
 	add(m.forgotten...)
 }
 
-// joinsNIC reports whether the operation puts a host NIC under a bridge.
-func joinsNIC(op Operation) bool {
-	return slices.ContainsFunc(op.Links, func(s hostnet.Step) bool { return s.Op == hostnet.Enslave })
+// joinsNIC reports whether the operation puts a host NIC under a bridge for the first
+// time. A NIC that returns to its bridge, e.g. after somebody deleted the bridge, does
+// not wait for the rules: they let it through already.
+func (m *maker) joinsNIC(op Operation) bool {
+	var was *spec.Network
+	if i, known := m.at[op.UID]; known {
+		was = m.Networks[i].Status.Applied
+	}
+	return slices.ContainsFunc(op.Links, func(s hostnet.Step) bool {
+		return s.Op == hostnet.Enslave && (was == nil || was.Bridge != s.Bridge || !slices.Contains(was.Interfaces, s.Link))
+	})
 }
 
 // recall returns the networks whose records are lost, with the settings of

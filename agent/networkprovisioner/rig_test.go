@@ -44,6 +44,7 @@ type rig struct {
 	resumes    int               // the attempts to resume clients
 	resumeErr  error             // the error of these attempts
 	rules      firewall.Rules
+	rulesErr   error                       // the error of loading them
 	guarded    firewall.Rules              // the rules at the last change that the guard made
 	settings   map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot install.
@@ -197,6 +198,9 @@ func (f rigFirewall) Apply(_ context.Context, rules firewall.Rules) (bool, error
 	}
 	if f.r.missing.all {
 		return false, fault.New(fault.NeedsOperator, "cannot run nft: there is none")
+	}
+	if f.r.rulesErr != nil {
+		return false, f.r.rulesErr
 	}
 	f.r.rules = rules
 	return true, nil
