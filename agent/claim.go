@@ -26,6 +26,15 @@ func (h *host) claimAll(ctx context.Context, c spec.Config) error {
 	})
 }
 
+// reclaim claims the namespace on the hypervisors that are used now, in place of those of before.
+func (h *host) reclaim(ctx context.Context, c spec.Config) error {
+	if err := h.unclaim(); err != nil {
+		return err
+	}
+	clear(h.claims)
+	return h.claimAll(ctx, c)
+}
+
 // afterAnother calls try until it no longer fails with fault.Conflict, for up
 // to a second, because a service manager may start the next agent before the
 // kernel has closed the files of the last one.

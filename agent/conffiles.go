@@ -40,11 +40,7 @@ func (h *host) resume(ctx context.Context, store state.Store, config spec.Config
 	if err != nil || reflect.DeepEqual(resumed, config) {
 		return config, err
 	}
-	if err := h.unclaim(); err != nil {
-		return config, err
-	}
-	clear(h.claims)
-	return resumed, h.claimAll(ctx, resumed)
+	return resumed, h.reclaim(ctx, resumed)
 }
 
 // lastConfig returns the configuration in the store, or nil if it has none. A key

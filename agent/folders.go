@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"hostler/agent/spec"
@@ -27,8 +28,10 @@ func (f formerFolder) apart(t spec.ContainerType, here, back string) error {
 }
 
 // readFolders reads the folders that the store records. It notes those of types
-// whose machines have instances and whose hypervisor is not there now.
+// whose machines have instances and whose hypervisor is not there now. It claims the
+// hypervisors that are used in place of those that were claimed without the records.
 func (h *host) readFolders(ctx context.Context) error {
+	before := h.sockets()
 	for _, t := range h.types() {
 		folder, err := recordedFolder(ctx, h.store, t)
 		if err != nil {
@@ -46,7 +49,21 @@ func (h *host) readFolders(ctx context.Context) error {
 			h.former[t] = formerFolder{folder, names(instances)}
 		}
 	}
-	return nil
+	if maps.Equal(before, h.sockets()) {
+		return nil
+	}
+	return h.reclaim(ctx, h.config())
+}
+
+// sockets returns the sockets of the hypervisors that the agent uses.
+func (h *host) sockets() map[spec.ContainerType]string {
+	all := map[spec.ContainerType]string{}
+	for t, c := range h.drivers {
+		if c.socket != nil {
+			all[t] = c.socket(h.paths, h.config().Types)
+		}
+	}
+	return all
 }
 
 // recordedFolder returns the folder that a type's status has, or "".

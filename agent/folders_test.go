@@ -13,6 +13,8 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
+	"hostler/internal/hostlock"
 	"hostler/internal/paths"
 )
 
@@ -183,10 +185,19 @@ func TestTheLXDWithTheMachinesIsUsed(t *testing.T) {
 	if got := f.drivers[spec.LXD].folder(f.paths, spec.TypesConfig{}); got != f.paths.Host(paths.SnapLXDDir) {
 		t.Errorf("without a record: %s", got)
 	}
+	f.claims = map[spec.ContainerType]*hostlock.Lock{}
+	t.Cleanup(func() { _ = f.unclaim() })
+	config := spec.DefaultConfig()
+	if err := f.claimAll(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.readFolders(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.drivers[spec.LXD].folder(f.paths, spec.TypesConfig{}); got != f.paths.Host(paths.DebianLXDDir) {
 		t.Errorf("with the record: %s", got)
 	}
+	other := &host{paths: f.paths, drivers: f.drivers, claims: map[spec.ContainerType]*hostlock.Lock{}}
+	err := other.claim(spec.LXD, f.paths.FindLXDSocket(""), f.config().Namespace)
+	faulttest.Want(t, err, fault.Conflict, "another agent does")
 }
