@@ -107,6 +107,7 @@ func (c *Configuration) Run(ctx context.Context) error {
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			c.Notice("configuration", c.missing())
+			c.Notice("configuration-restart", "")
 			return 0, nil
 		}
 		if err == nil && config.Namespace != c.Current().Namespace {

@@ -225,7 +225,7 @@ func configurationPage() string {
 	b.WriteString(".SH SYNOPSIS\n.I /etc/hostler/hostler.yaml\n.SH DESCRIPTION\n")
 	paragraphs(b,
 		"The YAML file has the settings of the host itself. hostlerd reads it again when it changes; an invalid file has no effect, "+
-			"and `hostler status` says where it is wrong. Without the file the defaults apply. Unknown keys are warnings.",
+			"and `hostler status` says where it is wrong. Without the file a new agent has the defaults, and others keep their last configuration. Unknown keys are warnings.",
 		"For the declarations see hostler-config(5).")
 	b.WriteString(".SH KEYS\n")
 	keys(b, spec.ConfigFields())

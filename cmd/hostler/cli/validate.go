@@ -121,7 +121,7 @@ func (a *app) validateSystem(ctx context.Context, config string, text func(error
 func (a *app) validateConfig(path string, text func(error) string) error {
 	content, err := os.ReadFile(path) //nolint:gosec // the user names the file
 	if errors.Is(err, fs.ErrNotExist) {
-		a.note("%s: absent, the defaults apply", path)
+		a.note("%s: absent; a new agent begins with the defaults, others keep their last configuration", path)
 		return nil
 	}
 	if err != nil {
