@@ -46,7 +46,7 @@ func (h *host) readFolders(ctx context.Context) error {
 			return err
 		}
 		if len(instances) > 0 {
-			h.former[t] = formerFolder{folder, names(instances)}
+			h.former[t] = formerFolder{folder, slices.Sorted(maps.Values(instances))}
 		}
 	}
 	if maps.Equal(before, h.sockets()) {
@@ -104,14 +104,6 @@ func (h *host) instancesOf(ctx context.Context, t spec.ContainerType) (map[strin
 	return instances, nil
 }
 
-func names(instances map[string]string) (all []string) {
-	for _, name := range instances {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
-
 // checkFolder implements containersetup.Options.Folder.
 func (h *host) checkFolder(t spec.ContainerType) func(context.Context, string) (string, error) {
 	c := h.drivers[t]
@@ -161,5 +153,5 @@ func (h *host) missing(ctx context.Context, t spec.ContainerType) ([]string, err
 			delete(instances, i.Stamp.Token)
 		}
 	}
-	return names(instances), nil
+	return slices.Sorted(maps.Values(instances)), nil
 }

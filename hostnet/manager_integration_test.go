@@ -67,12 +67,7 @@ func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
 		n, peer := nettest.New(t), nettest.New(t)
 		uplink(n, peer)
 		h := open(t, n)
-		had, err := Carry(observe(t, h), "eth0")
-		must(t, err)
-		w := Wanted{
-			Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
-			Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
-		}
+		w := overUplink(t, h)
 		settle(t, h, w)
 		before := onBridge(n)
 		for _, change := range drift {
@@ -82,6 +77,17 @@ func TestTheHostsBridgeGetsBackWhatTheKernelDropped(t *testing.T) {
 		if after := onBridge(n); before != after {
 			t.Errorf("after %s:\n%s\nwas\n%s", drift, after, before)
 		}
+	}
+}
+
+// overUplink returns a bridge over eth0 and the settings that eth0 has.
+func overUplink(t *testing.T, h *Host) Wanted {
+	t.Helper()
+	had, err := Carry(observe(t, h), "eth0")
+	must(t, err)
+	return Wanted{
+		Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
+		Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
 	}
 }
 
@@ -136,12 +142,7 @@ func TestTheKernelRenewsWhatAProgramRenewedForTheNIC(t *testing.T) {
 	uplink(n, peer)
 	n.IP("-6 route replace default via 2001:db8::1 dev eth0 proto ra metric 1024 expires 1800")
 	h := open(t, n)
-	had, err := Carry(observe(t, h), "eth0")
-	must(t, err)
-	w := Wanted{
-		Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
-		Bridges: []Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
-	}
+	w := overUplink(t, h)
 	settle(t, h, w)
 	if got := strings.TrimSpace(n.Run("/usr/sbin/sysctl", "-n", "net/ipv6/conf/br-up/accept_ra")); got != "1" {
 		t.Errorf("accept_ra of the bridge is %s", got)

@@ -42,7 +42,7 @@ func readDocuments(ctx context.Context, paths []string, stdin io.Reader) ([]clie
 	}
 	read := make(chan answer, 1)
 	go func() {
-		docs, from, err := readPaths(paths, stdin)
+		docs, from, err := readPaths(ctx, paths, stdin)
 		read <- answer{docs, from, err}
 	}()
 	select {
@@ -64,7 +64,7 @@ type reading struct {
 
 // readPaths reads the documents. With an error, it returns the documents that it
 // could read.
-func readPaths(paths []string, stdin io.Reader) ([]client.Document, places, error) {
+func readPaths(ctx context.Context, paths []string, stdin io.Reader) ([]client.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
 	}
@@ -87,13 +87,13 @@ func readPaths(paths []string, stdin io.Reader) ([]client.Document, places, erro
 		}
 	}
 	if err := nameByPath(r.docs, r.from); err != nil {
-		return nil, nil, together(context.Background(), append(r.wrong, err))
+		return nil, nil, together(ctx, append(r.wrong, err))
 	}
 	where := places{}
 	for i, d := range r.docs {
 		where[d.Name] = r.from[i]
 	}
-	return r.docs, where, together(context.Background(), r.wrong)
+	return r.docs, where, together(ctx, r.wrong)
 }
 
 func (r *reading) file(path string) {
