@@ -128,7 +128,7 @@ func (o *operation) run(ctx context.Context) {
 	case len(w.busy) == 0:
 		w.Signal()
 	case err == nil && (o.gone || isReady(&o.d.Status) && o.d.Status.RestartedFor == nil):
-		w.SignalWithin(gatherSettled)
+		w.SignalWithin(w.listings.settled())
 	default:
 		w.SignalWithin(gather)
 	}

@@ -37,7 +37,7 @@ func (w *Worker) nudge(e containerbroker.Event) {
 		return
 	case e.Instance != "" && w.Now().Sub(w.ended[e.Instance]) <= echo:
 		if lateEvents[e.Action] && len(w.busy) > 0 {
-			w.SignalWithin(gatherSettled)
+			w.SignalWithin(w.listings.settled())
 		} else {
 			w.SignalWithin(gather)
 		}
@@ -59,7 +59,8 @@ func (w *Worker) nudge(e containerbroker.Event) {
 const gather = 200 * time.Millisecond
 
 // gatherSettled replaces gather for a machine that became ready or was removed.
-// The result is already written, so a pass has nothing to do for the machine.
+// The result is already written, so a pass has nothing to do for the machine. It is
+// longer if listings are slow; see listingTimes.
 const gatherSettled = time.Second
 
 // lateEvents are the actions of events that report the success of an operation

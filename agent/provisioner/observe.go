@@ -31,7 +31,11 @@ func (w *Worker) observe(ctx context.Context, detail bool, busy map[string]bool)
 	if err != nil {
 		return nil, Observed{}, fmt.Errorf("cannot read the journal: %w", err)
 	}
+	began := w.Now()
 	instances, err := w.Broker.List(ctx, detail)
+	w.mu.Lock()
+	w.listings.took(w.Now().Sub(began), detail)
+	w.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil {
 			w.goBlind(ctx, desired, busy, err)

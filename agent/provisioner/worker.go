@@ -62,6 +62,7 @@ type Worker struct {
 	begun        time.Time
 	addressDelay time.Duration
 	looked       bool // a pass has succeeded
+	listings     listingTimes
 }
 
 // New returns a worker. Run starts it.
@@ -115,7 +116,7 @@ func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	switch {
 	case len(ids) == 0:
 	case len(w.busy) > 0 && !slices.ContainsFunc(ids, func(id state.ID) bool { return !own(id) }):
-		w.SignalWithin(gatherSettled)
+		w.SignalWithin(w.listings.settled())
 	default:
 		w.Signal()
 	}
@@ -157,6 +158,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		next = now // the pass in detail
 	}
 	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
+		w.addressDelay = w.listings.address(w.addressDelay, w.Resync)
 		next = reconcile.Earliest(next, now.Add(w.addressDelay)) // a new address causes no event
 	}
 	if goesOn(desired, observed, busy, now) {
