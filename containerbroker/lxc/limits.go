@@ -63,8 +63,8 @@ func (d *Driver) parseLimits(get func(file string) string) (cpus int, memory int
 	var text, length string
 	if d.unified() {
 		text, length, _ = strings.Cut(get("cpu.max"), " ")
-	} else {
-		text, length = get("cpu.cfs_quota_us"), get("cpu.cfs_period_us")
+	} else if text = get("cpu.cfs_quota_us"); text != "" && text != "-1" { // without a limit the period does not count
+		length = get("cpu.cfs_period_us")
 	}
 	if text != "" && text != "max" && text != "-1" {
 		quota, err := strconv.ParseInt(text, 10, 64)
