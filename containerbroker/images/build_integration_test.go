@@ -74,7 +74,7 @@ runcmd: [[sh, -c, "getent hosts deb.debian.org > /etc/resolved"]]
 // A Debian image is built from this host's own mirror, imported by LXD under
 // the fingerprint that is its digest, and starts without a failed unit.
 func TestDebianIsBuiltAndStarts(t *testing.T) {
-	for _, release := range []string{"11", "12", "13"} {
+	for _, release := range debianReleases {
 		t.Run(release, func(t *testing.T) {
 			c, dir := openReal(t)
 			start := time.Now()

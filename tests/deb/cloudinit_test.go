@@ -20,13 +20,15 @@ type cloud struct {
 
 const seed = "/var/lib/cloud/seed/nocloud"
 
-// TestCloudInit sets up copies of one stock host of a cloud.
+// TestCloudInit sets up copies of one stock host of a cloud. The copies mostly wait
+// for their boots, so they run at the same time.
 func TestCloudInit(t *testing.T) {
 	stock := newStock(t, harness.StartLXD(t, 47))
-	t.Run("user-data makes a host", func(t *testing.T) { userDataMakesAHost(stock.fresh(t, "cloud")) })
-	t.Run("on an image with hostler", func(t *testing.T) { onAnImageWithHostler(stock.fresh(t, "image")) })
-	t.Run("the example", func(t *testing.T) { exampleMakesAHost(stock.fresh(t, "example")) })
-	t.Run("copies of a host", func(t *testing.T) { copiesOfAHost(t, stock.fresh(t, "site")) })
+	harness.Package(t, "") // built once, for all
+	t.Run("user-data makes a host", func(t *testing.T) { t.Parallel(); userDataMakesAHost(stock.fresh(t, "cloud")) })
+	t.Run("on an image with hostler", func(t *testing.T) { t.Parallel(); onAnImageWithHostler(stock.fresh(t, "image")) })
+	t.Run("the example", func(t *testing.T) { t.Parallel(); exampleMakesAHost(stock.fresh(t, "example")) })
+	t.Run("copies of a host", func(t *testing.T) { t.Parallel(); copiesOfAHost(t, stock.fresh(t, "site")) })
 }
 
 // newStock makes a host with the packages that a cloud image has, and a cloud-init

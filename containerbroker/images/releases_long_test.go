@@ -1,0 +1,5 @@
+//go:build integration && long
+
+package images
+
+var debianReleases = []string{"11", "12", "13"}
