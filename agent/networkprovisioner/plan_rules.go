@@ -2,7 +2,6 @@ package networkprovisioner
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"regexp"
@@ -179,65 +178,6 @@ func addressesOf(g spec.GuestAddress) []netip.Addr {
 		all = append(all, p.Addr())
 	}
 	return all
-}
-
-// publish adds the published ports to the rules. Each port leads to the
-// machine's first NIC that has an address. publish skips a port at which a
-// process of the host listens, unless the port is already published.
-func (m *maker) publish() {
-	r, planned := &m.p.Rules, m.p.Networks
-	guests := slices.SortedFunc(slices.Values(m.Machines), func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
-	taken := map[string]string{}
-	for _, g := range guests {
-		if g.Dying || len(g.Publish) == 0 {
-			continue
-		}
-		i, entry, ok := publishedBy(g, m.named, planned)
-		if !ok {
-			continue
-		}
-		for _, p := range g.Publish {
-			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
-			switch {
-			case taken[port] != "":
-				planned[i].Notes = append(planned[i].Notes, fmt.Sprintf("%s port %d of the host is already published by machine/%s, so machine/%s is not reached by it", p.Protocol, p.HostPort, taken[port], g.Name))
-				continue
-			case m.o.Listening[port] && !m.published[port]:
-				planned[i].Notes = append(planned[i].Notes, portInUse(g.Name, p))
-				continue
-			}
-			taken[port] = g.Name
-			at, _ := slices.BinarySearch(planned[i].Published, port)
-			planned[i].Published = slices.Insert(planned[i].Published, at, port)
-			for _, a := range addressesOf(entry) {
-				r.Publish = append(r.Publish, firewall.Publish{
-					Owner: g.UID, Bridge: planned[i].Is.Bridge, Protocol: p.Protocol, HostPort: uint16(p.HostPort),
-					Address: a, Port: uint16(p.Port), Sources: prefixes(p.Sources),
-				})
-			}
-		}
-	}
-}
-
-func portInUse(machine string, p spec.Publish) string {
-	return fmt.Sprintf("%s port %d of the host is in use by a process of the host (see `ss -ln`), so machine/%s cannot be reached by it; publish another port, or end that process",
-		p.Protocol, p.HostPort, machine)
-}
-
-// publishedBy returns the machine's first NIC that has an address on a network
-// that is on the host, and the network's position. ok is false if there is
-// none.
-func publishedBy(g Machine, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
-	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
-		i, ok := at[g.NICs[nic].Network]
-		if !ok || !planned[i].On {
-			continue
-		}
-		if entry, ok := planned[i].Guests[key(g.Name, nic)]; ok && entry.Released == nil && len(entry.Addresses) > 0 {
-			return i, entry, true
-		}
-	}
-	return 0, spec.GuestAddress{}, false
 }
 
 // served returns the configuration of a network's DHCP server, or nil if it
