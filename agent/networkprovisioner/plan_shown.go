@@ -113,6 +113,10 @@ func changes(was, is spec.Network) []plan.Change {
 	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), plan.Live)
 	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), plan.Live)
 	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), plan.Live)
-	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), plan.Live)
+	impact = plan.Live
+	if was.DHCP && !is.DHCP { // the guests' leases and their DNS server end
+		impact = plan.Restart
+	}
+	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), impact)
 	return all
 }
