@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"hostler/agent/client"
 	"hostler/agent/declare"
 	"hostler/agent/spec"
@@ -393,7 +395,10 @@ func TestAMachineIsRenamed(t *testing.T) {
 	if _, err := c.Apply(t.Context(), request("web", yaml("m2"))); err != nil {
 		t.Fatal(err)
 	}
-	b.runs(t, "m2")
+	status := running("m2")
+	status.ObservedGeneration = 7
+	b.writeStatus(t, id(spec.KindMachine, "m2"), status)
+	status.ObservedGeneration = 0 // the new record's generations begin again
 	before, _ := b.record(t, "m2")
 	p, err := c.Plan(t.Context(), request("web", yaml("m3")))
 	if err != nil || !strings.Contains(p.Steps[len(p.Steps)-1].Detail, `add "renamed-from: m2" to m3`) {
@@ -406,8 +411,12 @@ func TestAMachineIsRenamed(t *testing.T) {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		after, rec := b.record(t, "m3")
-		if after.UID != before.UID || rec.InstanceName != "m2" || string(after.Status) != string(before.Status) || rec.Held != "" {
-			t.Errorf("m3 is %+v", rec)
+		var now spec.MachineStatus
+		if err := after.Decode(nil, &now); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(status, now); after.UID != before.UID || rec.InstanceName != "m2" || diff != "" || rec.Held != "" {
+			t.Errorf("m3 is %+v\n%s", rec, diff)
 		}
 		if got := b.store.names(spec.KindMachine); !slices.Equal(got, []string{"m3"}) {
 			t.Errorf("machines %v", got)

@@ -68,7 +68,7 @@ func (o *object) writes() []state.Write {
 		if o.renamed == nil {
 			return []state.Write{w}
 		}
-		w.Status = o.renamed.Status
+		w.Status = statusAfterRename(o.renamed.Status)
 		return []state.Write{{ID: o.renamed.ID, Revision: o.renamed.Revision, UID: o.renamed.UID, Delete: true}, w}
 	}
 	w.Revision, w.UID = state.AnyRevision, o.before.UID
@@ -96,7 +96,7 @@ func (o *object) planned() Planned {
 			change.Head().Held = o.was.Head().Held
 		}
 	case o.renamed != nil:
-		p.After.Status = o.renamed.Status
+		p.After.Status = statusAfterRename(o.renamed.Status)
 	}
 	p.After.Life = o.life
 	differs := o.was == nil || !same(o.was, change)

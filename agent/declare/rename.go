@@ -2,6 +2,7 @@ package declare
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -50,6 +51,18 @@ func (w *State) rename() {
 			w.objects[object], w.users = renamed, nil
 		}
 	}
+}
+
+// statusAfterRename returns the status of a machine for its new record, whose
+// generations begin again. Otherwise a failed machine would wait for as many changes
+// as its former record had.
+func statusAfterRename(status json.RawMessage) json.RawMessage {
+	var s spec.MachineStatus
+	if json.Unmarshal(status, &s) != nil {
+		return status
+	}
+	s.ObservedGeneration = 0
+	return spec.Encode(s)
 }
 
 // newcomers maps the text of each new machine's declaration to the machine's
