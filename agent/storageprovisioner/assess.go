@@ -259,7 +259,8 @@ func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string)
 	case attached && d.ReadOnly == p.readOnly(e):
 		a.State, a.Source = spec.StorageAttached, d.Device
 	case attached:
-		a.State, a.Message = spec.StoragePending, "waiting for "+p.deviceInUse(e, true)
+		waiting, _ := p.deviceInUse(e, true)
+		a.State, a.Message = spec.StoragePending, "waiting for "+waiting
 	default:
 		a.State, a.Message = spec.StoragePending, "waiting for its device"
 	}

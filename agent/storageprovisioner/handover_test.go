@@ -235,6 +235,10 @@ func TestOtherModeOfStoppedMachines(t *testing.T) {
 		if v := r.host.volumes["data"]; len(v.Attachments) != 1 || v.Attachments[0].ReadOnly != c.readOnly {
 			t.Errorf("%s: %+v", name, v.Attachments)
 		}
+		s := r.status(spec.KindVolume, "data")
+		if held := spec.Differs(s.Conditions) && strings.Contains(s.Message, "`hostler stop web`"); held == c.readOnly {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ const (
 	ActionShow    Action = "show"   // give a machine its view
 	// ActionRemount is always held. Machines see copies of the host's mount
 	// that have separate flags, and only a new mount changes the flags of all
-	// copies.
+	// copies. A volume's device gets another mode only while no machine has it.
 	ActionRemount Action = "remount"
 	// ActionPrepare is only shown in plans, to say that the creation of a
 	// filesystem will install packages on the host.

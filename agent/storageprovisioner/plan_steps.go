@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hostler/agent/spec"
@@ -33,12 +34,26 @@ func (p *planner) volume(e *Entity) []Step {
 	case !attached && needed && v.Problem == "":
 		steps = append(steps, Step{Action: ActionAttach, Held: p.both(e.Name)})
 	case attached && (!needed || d.ReadOnly != readOnly):
-		steps = append(steps, Step{Action: ActionDetach, Waiting: p.deviceInUse(e, needed)})
+		waiting, stop := p.deviceInUse(e, needed)
+		if stop != "" {
+			return append(steps, otherMode(readOnly, stop))
+		}
+		steps = append(steps, Step{Action: ActionDetach, Waiting: waiting})
 		if needed {
 			steps = append(steps, Step{Action: ActionAttach, Waiting: "its detachment"})
 		}
 	}
 	return steps
+}
+
+// otherMode returns the held step for a volume whose device gets its declared mode
+// once the machine is stopped.
+func otherMode(readOnly bool, machine string) Step {
+	return Step{
+		Action: ActionRemount, Changes: []plan.Change{{Field: "read-only", From: strconv.FormatBool(!readOnly), To: strconv.FormatBool(readOnly)}},
+		Held: fmt.Sprintf("machine/%[1]s runs with read-only: %[2]t, and its other changes wait too: `hostler stop %[1]s`, then `hostler start %[1]s`",
+			machine, !readOnly),
+	}
 }
 
 // reallocate plans for a volume whose allocation differs from its declaration.
@@ -66,7 +81,7 @@ func (p *planner) dyingVolume(e *Entity) []Step {
 	if p.policy.Leave {
 		return []Step{p.last(e, v != nil, "")}
 	}
-	waiting := p.deviceInUse(e, false)
+	waiting, _ := p.deviceInUse(e, false)
 	if waiting == "" && len(p.on[e.Name]) > 0 {
 		waiting = p.on[e.Name][0].key()
 	}

@@ -162,11 +162,11 @@ func failedForGood(e *Entity) bool {
 
 // deviceInUse returns the event for which a detach of the volume's device must
 // wait, or "". again is true if the device is attached again afterwards, in
-// another mode.
-func (p *planner) deviceInUse(e *Entity, again bool) string {
+// another mode. stop is then the machine that the user must stop before, or "".
+func (p *planner) deviceInUse(e *Entity, again bool) (waiting, stop string) {
 	for _, f := range p.on[e.Name] {
 		if _, mounted := p.mounted(f); mounted {
-			return f.key() + " to be unmounted"
+			return f.key() + " to be unmounted", ""
 		}
 	}
 	for _, m := range p.machines(e) {
@@ -176,12 +176,12 @@ func (p *planner) deviceInUse(e *Entity, again bool) string {
 		case r == wants && again:
 			// A running instance refers to the device by a number, which the
 			// kernel may give to another volume.
-			return "machine/" + m + " to be stopped"
+			return "machine/" + m + " to be stopped", m
 		default:
-			return "machine/" + m + " to detach"
+			return "machine/" + m + " to detach", ""
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // readOnly reports whether the volume's device must refuse writes, because all
