@@ -105,7 +105,7 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Adopt(a.Name, a.Machine, a.UID) }); err != nil {
+	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Adopt(a.Name, a.Machine, a.UID, a.Token) }); err != nil {
 		return nil, err
 	}
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: a.Name})

@@ -130,8 +130,10 @@ type Adoptable struct {
 	Machine spec.Machine
 	// UID is the machine's former uid, or "" if it had none.
 	UID string
-	// Seen is the instance's stamp, or nil if it has none.
-	Seen *Stamp
+	// Seen is the instance's stamp, or nil if it has none. Token is the token of
+	// the stamp that it gets.
+	Seen  *Stamp
+	Token string
 }
 
 // Stamp proves which agent's machine an instance belongs to.

@@ -127,8 +127,8 @@ func (w *State) alive(object string) (*object, error) {
 // Adopt takes an existing instance under declaration. If a machine of that name
 // is declared and has no instance, it gets the instance. Otherwise the machine
 // gets a declaration with its own name. uid is the machine's former uid, or ""
-// if it is not known.
-func (w *State) Adopt(name string, machine spec.Machine, uid string) error {
+// if it is not known. token is the token of the stamp that the instance gets.
+func (w *State) Adopt(name string, machine spec.Machine, uid, token string) error {
 	object := spec.KindMachine + "/" + name
 	if o := w.objects[object]; o != nil {
 		m := o.machine()
@@ -141,7 +141,7 @@ func (w *State) Adopt(name string, machine spec.Machine, uid string) error {
 		// A machine with an instance was created by hostler or adopted before.
 		if status, _ := o.machineStatus(); status.Instance == nil {
 			// The consent was given before this instance was known.
-			m.Adopted, m.Allow = true, nil
+			m.Adopted, m.AdoptedToken, m.Allow = true, token, nil
 		}
 		return nil
 	}
@@ -155,7 +155,7 @@ func (w *State) Adopt(name string, machine spec.Machine, uid string) error {
 	w.enforce(documents.Merge(w.request(docs)), docs)
 	w.updateRecords(docs, removal{partial: true})
 	o := w.objects[object]
-	o.machine().Adopted, o.uid = true, uid
+	o.machine().Adopted, o.machine().AdoptedToken, o.uid = true, token, uid
 	if err := w.checkCount(); err != nil {
 		return fault.New(fault.Invalid, "cannot adopt %s: %w", name, err)
 	}

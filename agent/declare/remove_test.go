@@ -45,7 +45,7 @@ func TestP28AdoptedAgainKeepsItsUID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Adopt("left", spec.Machine{Type: spec.LXD, Image: "debian/12"}, "known"); err != nil {
+	if err := w.Adopt("left", spec.Machine{Type: spec.LXD, Image: "debian/12"}, "known", "token"); err != nil {
 		t.Fatal(err)
 	}
 	for _, write := range w.Writes() {

@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,4 +73,39 @@ func TestAdoptedDuringTheHarvestIsKept(t *testing.T) {
 	if n := r.fake.Calls(brokertest.Delete); n != 0 || s.Instance.Token != "adopted" {
 		t.Errorf("%d deletes, instance %+v\n%s", n, s.Instance, r.fake)
 	}
+}
+
+// An adopted instance keeps the user-data of its creation. Once the user has it
+// made again, the machine is like any other: changed user-data is reported, and
+// reaches the guest when it is allowed.
+func TestAnAdoptedMachineThatIsMadeAgain(t *testing.T) {
+	r := newRig(t)
+	mine := func(m *spec.MachineRecord) {
+		m.Adopted, m.AdoptedToken, m.Machine.Image = true, "adopted", "lxd:unknown"
+		m.Machine.CloudInit.UserData = "#!/bin/true\n"
+	}
+	o := r.declare("mine", mine)
+	if err := r.store.Begin(t.Context(), state.Intent{Token: "adopted", Object: o.ID, UID: o.UID, Action: "adopt", Began: time.Now(), Owner: "lxd"}); err != nil {
+		t.Fatal(err)
+	}
+	r.fake.Add(containerbroker.Instance{
+		Name: "mine", Status: containerbroker.StatusRunning, Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: o.UID, Token: "adopted"},
+	})
+	r.start()
+	r.awaitState("mine", spec.MachineRunning)
+	r.awaitPass()
+	if s, _ := r.status("mine"); s.Message != "" {
+		t.Errorf("the adopted guest: %q", s.Message)
+	}
+	again := func(m *spec.MachineRecord) { mine(m); m.Machine.Image = "debian/12" }
+	r.declare("mine", again, func(m *spec.MachineRecord) { m.Consent([]string{"recreate"}) })
+	r.eventually("the recreate", func() bool {
+		s, _ := r.status("mine")
+		return s.State == spec.MachineRunning && s.Instance.Token != "adopted"
+	})
+	r.declare("mine", again, func(m *spec.MachineRecord) { m.Machine.CloudInit.UserData = "#!/bin/false\n" })
+	r.eventually("other user-data to be reported", func() bool {
+		s, _ := r.status("mine")
+		return strings.Contains(s.Message, "recreate: changes user-data")
+	})
 }

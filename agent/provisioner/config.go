@@ -94,9 +94,13 @@ func stampedImage(record, fallback string) string {
 // Resolve returns the machine in the form that the drivers take.
 func (c Config) Resolve(d Desired) containerbroker.Machine {
 	m := d.Record.Machine
+	token := ""
+	if d.Status.Instance != nil {
+		token = d.Status.Instance.Token
+	}
 	stamped := StampedRecord{
 		Name: d.instanceName(), Declaration: d.Record.Declaration, Machine: m,
-		Adopted: d.Record.Adopted, PowerOverride: d.Record.PowerOverride, GuestLost: d.Record.GuestLost,
+		Adopted: d.Record.IsAdopted(token), PowerOverride: d.Record.PowerOverride, GuestLost: d.Record.GuestLost,
 	}
 	if d.Record.InstanceName != "" {
 		stamped.MachineName = d.Name
@@ -119,7 +123,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		Properties: d.properties(),
 		KnownDisks: d.knownDisks(),
 		Guest:      guest,
-		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
+		KeepGuest:  stamped.Adopted || d.Record.GuestLost,
 		// Only the machine's declaration can request that the first boot runs
 		// again.
 		RerunFirstBoot: m.CloudInit.OnChange == spec.OnChangeRerun,

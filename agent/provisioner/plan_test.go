@@ -331,6 +331,11 @@ func TestClassification(t *testing.T) {
 			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"record web", "start web"},
 		},
 		{
+			name: "I3 a create in place of an adopted instance is made again", intents: begun("web"),
+			desired:   []Desired{machine("web", adopted, func(d *Desired) { d.Record.AdoptedToken = "former" })},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"recreate web"},
+		},
+		{
 			name: "P28 P33 an adopted instance that looks half made is kept", intents: begun("web"),
 			desired:   []Desired{machine("web", adopted, dying, func(d *Desired) { d.Record.Released = true })},
 			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"release web"},

@@ -30,7 +30,7 @@ func (p *planner) unfinished(d *Desired, inst *containerbroker.Instance) (steps 
 // as half made. So does an adopted instance, because the agent did not make its
 // data and cannot make the data again.
 func known(d *Desired, inst *containerbroker.Instance) *containerbroker.Instance {
-	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.Adopted {
+	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.IsAdopted(inst.Stamp.Token) {
 		return inst
 	}
 	whole := *inst

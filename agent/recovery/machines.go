@@ -103,6 +103,9 @@ func recordsOf(t spec.ContainerType, instances []containerbroker.Instance, objec
 		}
 		id := state.ID{Kind: spec.KindMachine, Name: cmp.Or(stamped.MachineName, inst.Name)}
 		restored := stamped.MachineRecord()
+		if restored.Adopted {
+			restored.AdoptedToken = inst.Stamp.Token
+		}
 		if id.Name != inst.Name {
 			restored.InstanceName = inst.Name
 		}
@@ -132,7 +135,9 @@ func recordsOf(t spec.ContainerType, instances []containerbroker.Instance, objec
 			// The machine was declared again before the instance was found, so the new
 			// declaration is kept with the instance's uid.
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
-			record.Adopted, record.InstanceName = record.Adopted || stamped.Adopted, restored.InstanceName
+			if record.InstanceName = restored.InstanceName; restored.Adopted {
+				record.Adopted, record.AdoptedToken = true, restored.AdoptedToken
+			}
 			write.Spec = spec.Encode(record)
 		} else {
 			declared.Add(id, &restored)

@@ -36,6 +36,10 @@ type MachineRecord struct {
 	// Adopted is true if the instance existed before the machine was declared. The
 	// instance keeps the user-data and keys of its creation.
 	Adopted bool `json:"adopted,omitempty"`
+	// AdoptedToken is the token of the adopted instance's stamp. An instance with
+	// another token was created by hostler since. It is empty in records of earlier
+	// versions.
+	AdoptedToken string `json:"adopted-token,omitempty"`
 	// GuestLost is true if this record was restored from a stamp that had no room
 	// for the guest's configuration, e.g. user-data. The guest is not reconfigured
 	// until the machine is declared again.
@@ -45,6 +49,12 @@ type MachineRecord struct {
 	InstanceName string `json:"instance-name,omitempty"`
 	// Migration is the last move of the machine to another container type, or nil.
 	Migration *Migration `json:"migration,omitempty"`
+}
+
+// IsAdopted reports whether the instance with the token was adopted. The token is
+// empty if the machine's instance is not known yet.
+func (r *MachineRecord) IsAdopted(token string) bool {
+	return r.Adopted && (r.AdoptedToken == "" || token == "" || token == r.AdoptedToken)
 }
 
 // Consent records impacts that the user allows, besides those allowed before. It

@@ -73,7 +73,7 @@ func (a Adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 		}
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared: %s", i.Name, why)
 	}
-	found := api.Adoptable{Name: i.Name, Machine: machine}
+	found := api.Adoptable{Name: i.Name, Machine: machine, Token: a.NewToken()}
 	if i.Stamp != nil {
 		found.Seen = &api.Stamp{Namespace: i.Stamp.Namespace, UID: i.Stamp.UID, Token: i.Stamp.Token}
 	}
@@ -112,7 +112,7 @@ func (a Adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adop
 		return err
 	}
 	stamp := desired[0].Machine.Stamp
-	stamp.Token = a.NewToken()
+	stamp.Token = found.Token
 	intent := state.Intent{Token: stamp.Token, Object: machine.ID, UID: machine.UID, Action: "adopt", Began: a.Now(), Owner: string(t)}
 	if err := a.Store.Begin(ctx, intent); err != nil {
 		return fmt.Errorf("cannot write the intent to adopt: %w", err)
