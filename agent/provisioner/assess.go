@@ -177,6 +177,9 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 		}
 		if step.Held != "" && step.Action != ActionConflict {
 			text := fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)
+			if step.Allow == "" {
+				text = step.Detail + "; it waits for " + step.Held
+			}
 			reason := needsReason(step.Impact)
 			if c.Status && onlyFirstBoot(step.Changes) {
 				reason = spec.ReasonNewMachineOnly

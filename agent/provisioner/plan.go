@@ -263,17 +263,24 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// held returns held steps for the changes that wait for the user's permission.
+// held returns held steps for the changes that wait for the user's permission, or
+// for the user to resume the instance.
 func (d *Desired) held(inst *containerbroker.Instance, recreate, restart []containerbroker.Change) []Step {
 	var steps []Step
 	add := func(a Action, changes []containerbroker.Change) {
 		if len(changes) == 0 {
 			return
 		}
-		if s := d.change(a, inst, changes, "changes "); !d.allows(s.Impact) {
+		s := d.change(a, inst, changes, "changes ")
+		switch {
+		case !d.allows(s.Impact):
 			s.Held, s.Allow = "--allow "+string(s.Impact), s.Impact
-			steps = append(steps, s)
+		case a == ActionRestart && inst.Status == containerbroker.StatusFrozen:
+			s.Held = fmt.Sprintf("`hostler start %s`, because it is frozen", d.Name)
+		default:
+			return
 		}
+		steps = append(steps, s)
 	}
 	add(ActionRecreate, recreate)
 	add(ActionRestart, restart)

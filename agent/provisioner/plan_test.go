@@ -319,6 +319,14 @@ func TestClassification(t *testing.T) {
 			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"recreate web"},
 		},
 		{
+			name: "an allowed restart of a frozen instance waits for its resume", desired: []Desired{machine("web", provisioned, func(d *Desired) {
+				d.Record.Consent([]string{"restart"})
+			})},
+			instances: []containerbroker.Instance{instance("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusFrozen })},
+			policy:    Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})},
+			want:      []string{"restart web held"},
+		},
+		{
 			name: "I3 a create that still goes on is waited for", desired: []Desired{machine("web")}, intents: begun("web"),
 			instances: []containerbroker.Instance{instance("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusBusy })},
 		},
