@@ -90,13 +90,21 @@ func (n NIC) String() string {
 	if n.MAC != "" {
 		words = append(words, "mac "+strings.ToLower(n.MAC))
 	}
-	for _, a := range n.Addresses {
-		words = append(words, strings.SplitN(a, "/", 2)[0])
-	}
+	words = append(words, Hosts(n.Addresses)...)
 	if n.MTU != 0 {
 		words = append(words, fmt.Sprint("mtu ", n.MTU))
 	}
 	return strings.Join(words, ", ")
+}
+
+// Hosts returns addresses without their prefix lengths.
+func Hosts(addresses []string) []string {
+	var all []string
+	for _, a := range addresses {
+		host, _, _ := strings.Cut(a, "/")
+		all = append(all, host)
+	}
+	return all
 }
 
 func (n NIC) guestSide() cloudinit.Interface {

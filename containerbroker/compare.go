@@ -70,11 +70,24 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		case !IsDevice(c.Field):
 		case !room.place(*c, now):
 			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
+		case readdressed(c.Field, want, i):
+			c.Impact, c.Reason = ImpactRestart, "the guest learns its address when it starts"
 		default:
 			c.Impact, c.Reason = impactOf(c.Field, want, i, rule)
 		}
 	}
 	return changes
+}
+
+// readdressed reports whether an interface of a running guest loses an address for
+// another one, or moves to another network. Until its next start the guest uses the
+// former address, which the host's firewall permits only as long as the change
+// waits.
+func readdressed(field string, want Settings, i Instance) bool {
+	name, is := NICOf(field)
+	gets := strings.Fields(want.Addresses[name])
+	return is && i.Now().NICs[name] != "" && len(gets) > 0 &&
+		slices.ContainsFunc(strings.Fields(i.Stored.Addresses[name]), func(had string) bool { return !slices.Contains(gets, had) })
 }
 
 // impactOf returns the impact of a change on a running instance.

@@ -2,6 +2,7 @@ package containerbroker
 
 import (
 	"strconv"
+	"strings"
 
 	"hostler/containerbroker/cloudinit"
 	"hostler/internal/fault"
@@ -27,6 +28,10 @@ type Settings struct {
 	// NICs and Disks map names to descriptions for the user. Because only the
 	// descriptions are compared, every setting to compare must appear in them.
 	NICs, Disks map[string]string
+	// Addresses are the addresses that the guest learns when it starts, by the
+	// names of interfaces and separated by spaces. An interface whose addresses are
+	// not known has no entry.
+	Addresses map[string]string
 	// Sizes are sizes in bytes, by the names of disks. Only disks whose new size
 	// must be announced to a running instance have an entry.
 	Sizes                   map[string]int64
@@ -127,7 +132,8 @@ func userDataImpact(want, _ Settings) (Impact, string) {
 // whether the value changed.
 func (s *Settings) Take(name string, from Settings) bool {
 	if nic, is := NICOf(name); is {
-		return take(&s.NICs, from.NICs, nic)
+		readdressed := take(&s.Addresses, from.Addresses, nic)
+		return take(&s.NICs, from.NICs, nic) || readdressed
 	}
 	if disk, is := DiskOf(name); is {
 		sized := take(&s.Sizes, from.Sizes, disk)
@@ -167,7 +173,7 @@ func SettingsOf(m Machine) (Settings, error) {
 	interfaces := make([]cloudinit.Interface, 0, len(m.NICs))
 	s := Settings{
 		Properties: m.Properties, ImageID: m.ImageID, Pool: m.Pool, NICs: map[string]string{}, Disks: map[string]string{},
-		UserData: string(userData), KeepGuest: m.KeepGuest, RerunFirstBoot: m.RerunFirstBoot, Record: m.Stamp.Record,
+		Addresses: map[string]string{}, UserData: string(userData), KeepGuest: m.KeepGuest, RerunFirstBoot: m.RerunFirstBoot, Record: m.Stamp.Record,
 	}
 	for _, n := range m.NICs {
 		if err := n.check(); err != nil {
@@ -177,6 +183,9 @@ func SettingsOf(m Machine) (Settings, error) {
 			return Settings{}, fault.New(fault.Invalid, "interface %q is there twice", n.Name)
 		}
 		s.NICs[n.Name] = n.String()
+		if len(n.Addresses) > 0 {
+			s.Addresses[n.Name] = strings.Join(Hosts(n.Addresses), " ")
+		}
 		interfaces = append(interfaces, n.guestSide())
 	}
 	for _, d := range m.Disks {

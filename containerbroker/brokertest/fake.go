@@ -269,7 +269,7 @@ func (g *fakeInstance) view(detail bool) containerbroker.Instance {
 }
 
 func cloned(s containerbroker.Settings) containerbroker.Settings {
-	s.NICs, s.Disks, s.Sizes = maps.Clone(s.NICs), maps.Clone(s.Disks), maps.Clone(s.Sizes)
+	s.NICs, s.Addresses, s.Disks, s.Sizes = maps.Clone(s.NICs), maps.Clone(s.Addresses), maps.Clone(s.Disks), maps.Clone(s.Sizes)
 	return s
 }
 

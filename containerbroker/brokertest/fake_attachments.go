@@ -12,6 +12,7 @@ func (g *fakeInstance) leaveDevices() {
 	for _, s := range []*containerbroker.Settings{&g.instance.Stored, g.instance.Running} {
 		if s != nil {
 			clear(s.NICs)
+			clear(s.Addresses)
 			clear(s.Disks)
 		}
 	}
@@ -33,10 +34,7 @@ func (f *Fake) Unplug(name, field string) {
 func addressesOf(m containerbroker.Machine) []string {
 	var all []string
 	for _, n := range m.NICs {
-		for _, a := range n.Addresses {
-			address, _, _ := strings.Cut(a, "/")
-			all = append(all, address)
-		}
+		all = append(all, containerbroker.Hosts(n.Addresses)...)
 	}
 	return all
 }

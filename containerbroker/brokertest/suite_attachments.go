@@ -125,6 +125,9 @@ func (s *suite) interfaces(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	m.NICs[0].MAC = s.nic("").MAC
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	// A guest keeps the address that it was leased until it starts again.
+	m.NICs[0].Addresses = s.nic("").Addresses
+	s.changed(t, m, containerbroker.ImpactRestart, "nic eth0")
 	// The guest must configure a second interface.
 	m.NICs = append(m.NICs, s.nic("eth1"))
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth1")
@@ -133,11 +136,7 @@ func (s *suite) interfaces(t *testing.T) {
 	m.NICs[0] = static(m.NICs[0])
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	m.NICs[0].Addresses = s.nic("").Addresses
-	if s.Virtual { // libvirt does not filter addresses, so only network-config changes
-		s.changed(t, m, containerbroker.ImpactRestart, "network-config")
-	} else {
-		s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
-	}
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
 	m.NICs[0].Nameservers = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	// With KeepGuest, the guest keeps its network configuration.

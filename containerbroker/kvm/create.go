@@ -177,7 +177,8 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 		note: note{
 			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Store: m.Stamp.Store, Domain: uuid, Record: record, Making: true,
 			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
-			UserData: digest(key, s.UserData), PlainProxies: !cloudinit.HasProxyUsers(m.Guest), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
+			UserData: digest(key, s.UserData), PlainProxies: !cloudinit.HasProxyUsers(m.Guest), NetworkConfig: s.NetworkConfig,
+			Addresses: s.Addresses, Sizes: sizesOf(m),
 		},
 	}, seed, where, nil
 }

@@ -1,6 +1,8 @@
 package kvm
 
 import (
+	"slices"
+
 	"hostler/containerbroker"
 )
 
@@ -22,6 +24,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if len(i.Stored.NICs)+len(i.Now().NICs)+len(m.NICs) == 0 {
 		want.NICs = nil // an adopted machine keeps its interfaces
 	}
+	unknown := describeAddresses(&want, &i)
 	if m.RootDisk == 0 && (m.KeepGuest || i.Stored.RootDisk == 0) {
 		want.RootDisk = i.Stored.RootDisk
 	}
@@ -30,13 +33,17 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 			delete(want.Sizes, disk.Name) // the guest may already know this size, e.g. after an adoption, so do not restart it
 		}
 	}
-	return containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
+	changes := containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
 		name, is := containerbroker.DiskOf(field)
 		if is && readOnly(m, name) && want.Disks[name] == i.Stored.Disks[name] && want.Disks[name] == i.Now().Disks[name] {
 			return containerbroker.ImpactRestart, "a running guest does not see a new size of a read-only disk"
 		}
 		return impactOf(field, want, i)
 	})
+	if unknown && !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Field == containerbroker.FieldRecord }) {
+		changes = append(changes, containerbroker.Change{Field: containerbroker.FieldRecord, Impact: containerbroker.ImpactLive})
+	}
+	return changes
 }
 
 // impactOf is the containerbroker.Rule for properties and the root disk. Diff

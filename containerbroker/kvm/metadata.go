@@ -80,7 +80,7 @@ func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.S
 			return err
 		}
 		if n.UID != s.UID {
-			n.Left = nil
+			n.Left, n.Addresses = nil, nil
 			_, at := foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
 			for _, name := range slices.Sorted(maps.Keys(at)) {
 				if _, ours := named(at[name].Alias, aliasNIC); ours {

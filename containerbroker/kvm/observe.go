@@ -230,7 +230,8 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 			known.key, i.Stamp.Record = key, unseal(key, n.Record)
 		}
 		i.ImageID, i.Created = n.Image, time.Unix(0, n.Created)
-		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig, s.Sizes = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig, n.Sizes
+		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig
+		s.Addresses, s.Sizes = n.Addresses, n.Sizes
 		s.ImageID, s.Record = i.ImageID, i.Stamp.Record
 		if n.Making {
 			i.Status = d.halfMade(name)

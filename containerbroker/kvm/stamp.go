@@ -49,6 +49,10 @@ type note struct {
 	// Left names the interfaces that hostler made for an earlier machine. They
 	// belong to the instance, because another machine has adopted the instance.
 	Left []string
+	// Addresses maps the names of hostler's interfaces to the addresses that the
+	// guest learns when it starts, separated by spaces. In notes of old versions it
+	// is empty.
+	Addresses map[string]string
 	// Sizes maps the names of hostler's disks to the sizes, in bytes, that the
 	// guest knows. The guest learns a size when the disk is plugged in or the
 	// size is announced.
@@ -71,6 +75,7 @@ type element struct {
 	UserData      string   `xml:"user-data,attr,omitempty"`
 	PlainProxies  bool     `xml:"plain-proxies,attr,omitempty"`
 	Left          string   `xml:"left,attr,omitempty"`
+	Addresses     string   `xml:"addresses,attr,omitempty"`
 	Sizes         string   `xml:"sizes,attr,omitempty"`
 	Record        string   `xml:"record,omitempty"`
 	NetworkConfig string   `xml:"network-config,omitempty"`
@@ -80,7 +85,7 @@ func (n note) element() element {
 	return element{
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, PlainProxies: n.PlainProxies, Record: n.Record, Left: strings.Join(n.Left, " "),
-		Sizes: writeSizes(n.Sizes),
+		Addresses: writeAddresses(n.Addresses), Sizes: writeSizes(n.Sizes),
 		// Use base64, because XML normalises line ends and libvirt indents its
 		// output.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
@@ -124,7 +129,7 @@ func noteOf(metadata string) *note {
 	return &note{
 		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Store: e.Store, Domain: e.Domain, Making: e.Making, Image: e.Image, Created: e.Created,
 		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, PlainProxies: e.PlainProxies, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
-		Left: strings.Fields(e.Left), Sizes: readSizes(e.Sizes),
+		Left: strings.Fields(e.Left), Addresses: readAddresses(e.Addresses), Sizes: readSizes(e.Sizes),
 	}
 }
 

@@ -168,9 +168,11 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 		return err
 	}
 	n.Store = u.m.Stamp.Store
+	var replugged []string
 	for _, change := range changes {
 		if name, is := containerbroker.NICOf(change.Field); is {
 			n.Left = slices.DeleteFunc(n.Left, func(left string) bool { return left == name })
+			replugged = append(replugged, name)
 		}
 		switch change.Field {
 		case containerbroker.FieldRecord:
@@ -183,6 +185,7 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 			n.NetworkConfig = u.want.NetworkConfig
 		}
 	}
+	n.Addresses = addressesAfter(n.Addresses, u.want.Addresses, replugged)
 	old := fileOf(u.def.domain.Devices.Disks, seedTarget)
 	if seed, rerun := u.needsSeed(changes); seed && old != "" && !u.m.KeepGuest && n.Pool != "" {
 		if err := u.reseed(old, rerun); err != nil {

@@ -3,6 +3,7 @@ package lxc
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"hostler/containerbroker"
@@ -30,7 +31,7 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 	if status == containerbroker.StatusFrozen {
 		i.Standstill = "it was frozen outside hostler; `hostler start " + e.name + "` has it go on"
 	}
-	own := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
+	own := containerbroker.Settings{NICs: map[string]string{}, Addresses: map[string]string{}, Disks: map[string]string{}}
 	var odd string
 	own.CPUs, own.Memory, odd = d.readLimits(e.conf)
 	if e.conf.sharesNetwork() {
@@ -62,6 +63,7 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 		given, ours := e.given(nic.name)
 		if ours {
 			own.NICs[nic.name] = nicText(nic, given)
+			own.Addresses[nic.name] = strings.Join(containerbroker.Hosts(given.Addresses), " ")
 		}
 		if ours && nic.link != "" && nic.pair != "" && !stopped {
 			if i.Ports == nil {

@@ -85,6 +85,7 @@ func TestMixedExample(t *testing.T) {
 		}
 	}
 	h.plugged(t, text)
+	h.readdressed(t, text)
 	h.gone(t)
 }
 
@@ -155,6 +156,22 @@ func (h host) plugged(t *testing.T, text string) {
 	})
 	if now := h.kvm.Guest("db"); now != pid {
 		t.Errorf("the guest was restarted: process %d, was %d", now, pid)
+	}
+}
+
+// readdressed gives the virtual machine another address. The guest learns it at its
+// restart and keeps the former one until that is allowed.
+func (h host) readdressed(t *testing.T, text string) {
+	t.Helper()
+	file := h.agent.File("site", strings.NewReplacer("address: 10.20.0.20/24", "address: 10.20.0.30/24", "size: 8MiB", "size: 16MiB").Replace(text))
+	if code, out := h.agent.Exit("apply", "-f", file); code != 1 || !strings.Contains(out, "nic eth0") || !strings.Contains(out, "--allow restart") {
+		t.Errorf("apply exited with %d:\n%s", code, out)
+	}
+	h.reaches(t, "web", "10.20.0.20")
+	h.agent.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "5m")
+	h.reaches(t, "web", "10.20.0.30")
+	if code, out := h.agent.Exit("plan", "-f", file); code != 0 {
+		t.Errorf("afterwards plan exited with %d:\n%s", code, out)
 	}
 }
 
