@@ -79,6 +79,13 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 	return changes
 }
 
+// Refused returns the result of Diff for a machine that Update refuses with err.
+// Without this change Update would not be called, and the machine would seem to be
+// as declared.
+func Refused(err error) []Change {
+	return []Change{{Field: FieldDeclaration, To: "refused", Impact: ImpactLive, Reason: err.Error()}}
+}
+
 // readdressed reports whether an interface of a running guest loses an address for
 // another one, or moves to another network. Until its next start the guest uses the
 // former address, which the host's firewall permits only as long as the change

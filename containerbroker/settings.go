@@ -47,6 +47,7 @@ type Settings struct {
 const (
 	FieldAutostart     = "autostart"
 	FieldCPUs          = "cpus"
+	FieldDeclaration   = "declaration" // see Refused
 	prefixDisk         = "disk "
 	FieldImage         = "image"
 	FieldMemory        = "memory"

@@ -61,8 +61,8 @@ type StampedRecord struct {
 	Declaration string       `json:"declaration"`
 	Machine     spec.Machine `json:"machine"`
 	// Adopted, PowerOverride and GuestLost are copied from the record. GuestLost
-	// is also true if this copy of the record lacks the user-data, because the
-	// user-data was too large for the stamp.
+	// is also true if this copy of the record lacks the user-data and the keys,
+	// because they were too large for the stamp.
 	Adopted       bool  `json:"adopted,omitempty"`
 	PowerOverride *bool `json:"power-override,omitempty"`
 	GuestLost     bool  `json:"guest-lost,omitempty"`
@@ -77,7 +77,7 @@ func (s StampedRecord) MachineRecord() spec.MachineRecord {
 }
 
 // maxStampedRecord bounds the record in a stamp, in bytes. The copy of a larger
-// record lacks the user-data and has GuestLost set.
+// record lacks the user-data and the keys and has GuestLost set.
 const maxStampedRecord = 40 << 10
 
 // stampedImage returns the image from which the instance was created, as the
@@ -114,7 +114,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 	guest.UserData = m.CloudInit.UserData
 	record := spec.Encode(stamped)
 	if len(record) > maxStampedRecord {
-		stamped.Machine.CloudInit, stamped.GuestLost = spec.CloudInit{}, true
+		stamped.Machine.CloudInit, stamped.Machine.SSHKeys, stamped.GuestLost = spec.CloudInit{}, nil, true
 		record = spec.Encode(stamped)
 	}
 	return containerbroker.Machine{

@@ -36,7 +36,8 @@ func (p *planner) planFailed(d *Desired, inst *containerbroker.Instance) []Step 
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
 		// Update only NICs and disks before the start, because their old host
 		// devices may belong to another machine by now. The other changes follow
-		// once the instance runs.
+		// once the instance runs. If the driver refuses the declaration, the update
+		// fails, and with it the start.
 		start := p.start(d, inst)
 		devices := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isDevice(c) })
 		if len(devices) > 0 {
@@ -60,9 +61,9 @@ func (p *planner) planFailed(d *Desired, inst *containerbroker.Instance) []Step 
 	return steps
 }
 
-// isDevice reports whether a change concerns a NIC or a disk.
+// isDevice reports whether a change concerns a NIC or a disk, or may do so.
 func isDevice(c containerbroker.Change) bool {
-	return containerbroker.IsDevice(c.Field) || c.Field == containerbroker.FieldNetworkConfig
+	return containerbroker.IsDevice(c.Field) || c.Field == containerbroker.FieldNetworkConfig || c.Field == containerbroker.FieldDeclaration
 }
 
 func failedTo(failed *spec.FailedStep, a Action) bool {

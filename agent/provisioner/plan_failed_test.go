@@ -28,6 +28,7 @@ func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 		"its cloud-init failed":       {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web", stopped), steps: []string{"start"}},
 		"it was refused a change":     {d: machine("web", provisioned, failed(fault.Invalid, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("root-disk")}, steps: []string{"start"}},
 		"what it has may be anothers": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("disk vol-data"), change("root-disk")}, steps: []string{"update disk vol-data", "start"}},
+		"its declaration is refused":  {d: machine("web", provisioned, failed(fault.Invalid, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("declaration")}, steps: []string{"update declaration", "start"}},
 		"its start failed":            {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Status.StartFailed = true }), inst: instance("web", stopped)},
 		"it runs":                     {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web"), diff: []containerbroker.Change{change("cpus")}, steps: []string{"update cpus"}},
 		"it runs and lacks what failed": {

@@ -42,6 +42,9 @@ func uses(d *Desired, inst *containerbroker.Instance, arrives bool, diff func(co
 	}
 	differ := false
 	for _, c := range diff(m, *inst) {
+		if c.Field == containerbroker.FieldDeclaration { // the driver could not compare what the instance has
+			differ, has, hasNICs = true, d.Status.Uses, d.Status.UsesNICs
+		}
 		if name, is := containerbroker.NICOf(c.Field); is { // the instance has the NIC, but not as declared
 			differ = true
 			hasNICs = append(hasNICs, slices.DeleteFunc(slices.Clone(d.Status.UsesNICs), func(nic string) bool { return !strings.HasSuffix(nic, "/"+name) })...)

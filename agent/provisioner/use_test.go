@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -71,6 +72,20 @@ func TestHolds(t *testing.T) {
 		if !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// S23: a machine keeps what it uses while the driver refuses its declaration and so
+// does not tell what the instance has.
+func TestUsesOfARefusedDeclaration(t *testing.T) {
+	d := machine("web", provisioned)
+	d.Status.Uses, d.Status.UsesNICs = []string{"volume/data"}, []string{"network/lan/eth0"}
+	i := instance("web")
+	refuses := func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change {
+		return containerbroker.Refused(errors.New("no"))
+	}
+	if storage, nics := uses(&d, &i, false, refuses); !slices.Equal(storage, d.Status.Uses) || !slices.Equal(nics, d.Status.UsesNICs) {
+		t.Errorf("%v, %v", storage, nics)
 	}
 }
 

@@ -143,16 +143,18 @@ func TestRestoredMachinesUseTheirStorage(t *testing.T) {
 }
 
 // Restored records are complete. An adopted machine, and a machine whose
-// user-data did not fit into its stamp, keep their guest's data; a machine that
+// user-data or keys did not fit into its stamp, keep their guest's data; a machine that
 // was stopped by hand stays stopped.
 func TestRecordsComeBackWhole(t *testing.T) {
 	config := provisioner.Config{Namespace: "hostler"}
 	large := "#cloud-config\n# " + strings.Repeat("x", 60<<10)
+	keys := slices.Repeat([]string{"ssh-ed25519 " + strings.Repeat("A", 700)}, 70)
 	for what, record := range map[string]spec.MachineRecord{
 		"taken over":                {Adopted: true, Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}},
 		"stopped by hand":           {PowerOverride: new(false)},
 		"started by hand":           {PowerOverride: new(true), Machine: spec.Machine{Running: new(false)}},
 		"with much user-data":       {Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: large}}},
+		"with many keys":            {Machine: spec.Machine{SSHKeys: keys}},
 		"taken over, and with much": {Adopted: true, Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: large}}},
 		"as any other":              {},
 	} {
@@ -168,8 +170,8 @@ func TestRecordsComeBackWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := record
-			if lost := record.Machine.CloudInit.UserData == large; lost {
-				want.GuestLost, want.Machine.CloudInit.UserData = true, ""
+			if record.Machine.CloudInit.UserData == large || record.Machine.SSHKeys != nil {
+				want.GuestLost, want.Machine.CloudInit.UserData, want.Machine.SSHKeys = true, "", nil
 			}
 			if diff := cmp.Diff(want, again); diff != "" {
 				t.Errorf("%s: %s", what, diff)

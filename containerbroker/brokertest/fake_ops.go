@@ -163,7 +163,7 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 	want, err := containerbroker.SettingsOf(m)
 	if err != nil {
-		return nil
+		return containerbroker.Refused(err)
 	}
 	want.UserData = containerbroker.ComparableUserData(m, want.UserData, i.Stored.UserData)
 	return containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {

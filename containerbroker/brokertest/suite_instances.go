@@ -245,6 +245,13 @@ func (s *suite) updateRefuses(t *testing.T) {
 		t.Errorf("another image: %+v", changes)
 	}
 	wantKind(t, s.Broker.Update(t.Context(), other, changes), kinds.Invalid)
+	// The update, and with it the reason, follows only a difference.
+	other = m
+	other.Guest.UserData = "not of cloud-init"
+	if changes = s.diff(t, other); len(changes) != 1 || changes[0].Reason == "" {
+		t.Errorf("a machine that it refuses: %+v", changes)
+	}
+	wantKind(t, s.Broker.Update(t.Context(), other, changes), kinds.Invalid)
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("a refused update changed it: %+v", changes)
 	}

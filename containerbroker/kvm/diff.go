@@ -14,7 +14,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update return this error
+		return containerbroker.Refused(err)
 	}
 	if known.key == nil && i.Stored.UserData != "" {
 		want.UserData = i.Stored.UserData // the digest cannot be computed without the key

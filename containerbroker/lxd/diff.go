@@ -19,7 +19,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update return this error
+		return containerbroker.Refused(err)
 	}
 	want.UserData = containerbroker.ComparableUserData(m, want.UserData, i.Stored.UserData)
 	want.NICs, i.Stored.NICs = nicTexts(m, have, i.Status == containerbroker.StatusStopped)
