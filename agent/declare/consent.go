@@ -35,7 +35,7 @@ func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
 	for object := range Scope(docs) {
 		o := w.objects[object]
 		switch {
-		case o.before == nil || !o.allows:
+		case o.before == nil && o.renamed == nil || !o.allows:
 		case held[object], o.changed():
 			o.now.Consent(impacts)
 		case o.isPending() && slices.Contains(impacts, spec.AllowRestart) && !o.allowsRestart():

@@ -73,6 +73,24 @@ func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 	}
 }
 
+// A machine that is renamed and changed at once has the consent that is given with
+// the change.
+func TestConsentForARenamedMachine(t *testing.T) {
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	w, err := New([]state.Object{{ID: ID("machine/web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := record.Machine
+	renamed.RenamedFrom, renamed.Nesting = "web", true
+	docs := []Document{applied("site", spec.Declaration{Machines: map[string]spec.Machine{"www": renamed}})}
+	w.putAll(docs...)
+	w.allow([]string{"restart"}, docs, heldStep("machine/www", true))
+	if m := w.objects["machine/www"].machine(); m.InstanceName != "web" || !m.AllowsRestart(&spec.MachineStatus{}) {
+		t.Errorf("the record is %+v", m)
+	}
+}
+
 // Consent to a recreate covers a single recreate: consent for a machine that is
 // held again is written even if the record already has the same words.
 func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
