@@ -85,6 +85,40 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 	}
 }
 
+// A running machine keeps the mode of its volume. The plan names the commands after
+// which it has the declared one.
+func TestAnotherModeOfAVolume(t *testing.T) {
+	const raw = `version: 1
+volumes: {raw: {provider: loop, size: 8MiB}}
+machines:
+  app: {type: lxd, image: lxd:tiny, storage: [{volume: raw, read-only: %t}]}
+`
+	const writes = "echo x | dd of=/dev/hostler-raw bs=512 conv=sync,fsync 2>/dev/null"
+	w := start(t)
+	w.Apply("site", fmt.Sprintf(raw, false))
+	w.must("0", writes)
+	file := w.File("site", fmt.Sprintf(raw, true))
+	if code, out := w.Exit("apply", "--allow", "destroy,restart", "-f", file); code != 1 || !strings.Contains(out, "hostler stop app") || strings.Contains(out, "vol-raw") {
+		t.Errorf("apply exits with %d:\n%s", code, out)
+	}
+	w.must("0", writes)
+	w.Run("stop", "app")
+	harness.Wait(t, "the stop", time.Minute, func() error {
+		if row := w.Machines()["app"]; row.Status != "stopped" {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	w.Run("start", "app")
+	w.Run("wait", "machine/app", "--for", "ready", "--timeout", "1m")
+	if out, err := w.in("0", writes); err == nil {
+		t.Errorf("it still writes: %s", out)
+	}
+	w.nothingToDo(file, "after the stop and start")
+	w.Run("delete", "declaration/site", "--wait")
+	w.bare("")
+}
+
 // W10: plan and apply refuse to move a filesystem, and its machine keeps it.
 func TestFilesystemDoesNotMove(t *testing.T) {
 	w := start(t)
