@@ -22,8 +22,9 @@ CONF_D = "/etc/hostler/conf.d"
 CONFIG = "/etc/hostler/hostler.yaml"
 HOSTLER = "/usr/bin/hostler"
 GROUP = "hostler-admin"
-# The times of X-Hostler-Wait in the parts' headers, for hostler-wait.
+# The times of X-Hostler-Wait in the parts' headers, and the errors, for hostler-wait.
 WAIT = "/run/cloud-init/hostler-wait"
+ERRORS = "/run/cloud-init/hostler-errors"
 
 # cloud-init calls the handler at every boot, with the headers of each part.
 frequency = "always"
@@ -47,6 +48,8 @@ FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 used = {}
 # The times of all parts for which cloud-init waits.
 waits = []
+# The errors of all parts.
+errors = []
 # The files of the parts since the last __begin__.
 unchecked = []
 # The bytes of the texts without a name since the last __begin__.
@@ -78,20 +81,20 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:
-        LOG.error("hostler: %s is not used, because its text is not UTF-8: save it as UTF-8, and encode a part with such characters in base64, as `hostler user-data` does", filename)
+        error("%s is not used, because its text is not UTF-8: save it as UTF-8, and encode a part with such characters in base64, as `hostler user-data` does", filename)
         return
     path = os.path.join(CONF_D, name_of(filename))
     unchecked.append(path)
     first, text = used.setdefault(path, (filename, body))
     if text != body:
-        LOG.error("hostler: the parts %s and %s have the same name, and the second is not used: give each part of the user-data and the vendor-data a file name of its own", first, filename)
+        error("the parts %s and %s have the same name, and the second is not used: give each part of the user-data and the vendor-data a file name of its own", first, filename)
         return
     # cloud-init's result has the text of a log line, but not that of an exception.
     try:
         if write(path, body):
             LOG.info("hostler: wrote %s", path)
     except OSError as e:
-        LOG.error("hostler: cannot write %s: %s", path, e)
+        error("cannot write %s: %s", path, e)
 
 
 def bare_name(body):
@@ -153,15 +156,26 @@ def wait(headers, filename):
     if not time:
         return
     if not re.match(r"([0-9]+[hms])+$", time):
-        LOG.error("hostler: X-Hostler-Wait of %s takes a time like 20m, not %s", filename, time)
+        error("X-Hostler-Wait of %s takes a time like 20m, not %s", filename, time)
         return
-    if time not in waits:
-        waits.append(time)
+    tell(WAIT, waits, time)
+
+
+def error(message, *values):
+    """Log an error, and have hostler-wait fail with it: the result of cloud-init before 23.4 has no text of a log line."""
+    LOG.error("hostler: " + message, *values)
+    tell(ERRORS, errors, message % values)
+
+
+def tell(path, lines, line):
+    """Add a line to the lines of a file for hostler-wait."""
+    if line not in lines:
+        lines.append(line)
     try:
-        with open(WAIT, "w", encoding="utf-8") as f:
-            f.write("\n".join(waits) + "\n")
+        with open(path, "w", encoding="utf-8", errors="replace") as f:
+            f.write("\n".join(lines) + "\n")
     except OSError as e:
-        LOG.error("hostler: cannot write %s: %s", WAIT, e)
+        LOG.error("hostler: cannot write %s: %s", path, e)
 
 
 def group():
@@ -183,7 +197,7 @@ def check():
     try:
         done = subprocess.run([HOSTLER, "validate", "-q", "--system", "--summary", "--config", CONFIG], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as e:
-        LOG.error("hostler: cannot check %s: %s", CONF_D, e)
+        error("cannot check %s: %s", CONF_D, e)
         return
     if done.returncode != 0:
-        LOG.error("%s", done.stderr.decode("utf-8", "replace").strip())
+        error("%s", re.sub("^hostler: ", "", done.stderr.decode("utf-8", "replace").strip()))

@@ -52,6 +52,9 @@ func newMachine(t *testing.T, release string) *machine {
 	t.Helper()
 	m := &machine{T: t, release: release, root: t.TempDir()}
 	m.confD = filepath.Join(m.root, "etc/hostler/conf.d")
+	if err := os.MkdirAll(filepath.Join(m.root, "run/cloud-init"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	text, err := os.ReadFile(filepath.Join(harness.Root(t), "internal/parthandler/hostler_part_handler.py"))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +66,7 @@ func newMachine(t *testing.T, release string) *machine {
 // own replaces the paths of the host by those of the machine.
 func (m *machine) own(text string) string {
 	m.Helper()
-	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/etc/hostler/hostler.yaml"`, `"/usr/bin/hostler"`, `"/run/cloud-init/hostler-wait"`} {
+	for _, path := range []string{`"/etc/hostler/conf.d"`, `"/etc/hostler/hostler.yaml"`, `"/usr/bin/hostler"`, `"/run/cloud-init/hostler-wait"`, `"/run/cloud-init/hostler-errors"`} {
 		if !strings.Contains(text, path) {
 			m.Fatalf("the handler has no %s", path)
 		}

@@ -181,7 +181,10 @@ func onAnImageWithHostler(c *cloud) {
 	c.Served("web")
 	c.NextInstances("web", id)
 
-	c.Boot("four", c.Machines("bare"))
+	// Without a wait, too.
+	c.Boot("four", strings.Replace(c.Machines("bare"), "image:", "imge:", 1))
+	c.Ended("error")
+	c.Boot("five", c.Machines("bare"))
 	c.Ended("done")
 	c.Running("bare")
 }

@@ -15,14 +15,20 @@ import (
 // bootWaitCommand returns the hidden command that cloud-init runs at the end of
 // each boot, through the script hostler-wait.
 func (a *app) bootWaitCommand() *cobra.Command {
-	var request, config string
+	var request, faults, config string
 	cmd := &cobra.Command{
 		Use:   "boot-wait",
 		Short: "Wait for all objects if the user-data or hostler.yaml says so",
 		Args:  takes(0, 0, ""),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.bootWait(cmd.Context(), request, config) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.bootWait(cmd.Context(), request, config); err != nil {
+				return err
+			}
+			return handlerErrors(faults)
+		},
 	}
 	cmd.Flags().StringVar(&request, "request", "/run/cloud-init/hostler-wait", "the `FILE` with the times of the user-data")
+	cmd.Flags().StringVar(&faults, "errors", "/run/cloud-init/hostler-errors", "the `FILE` with the errors of the user-data")
 	cmd.Flags().StringVar(&config, "config", systemConfig, "the `FILE` with the configuration of this host")
 	return cmd
 }
@@ -55,4 +61,18 @@ func (a *app) bootWait(ctx context.Context, request, config string) error {
 		return nil
 	}
 	return a.waitAll(ctx, limit.Std())
+}
+
+// handlerErrors returns an error with those that the part handler found in the
+// user-data.
+func handlerErrors(file string) error {
+	content, err := os.ReadFile(file) //nolint:gosec // the file of the part handler
+	switch text := strings.TrimSpace(string(content)); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && text == "":
+		return nil
+	case err != nil:
+		return fileError(file, err)
+	default:
+		return fail(exitError, "%s", text)
+	}
 }
