@@ -70,13 +70,12 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
         return
     # cloud-init replaces bytes that are not UTF-8 by surrogates.
     body = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else bytes(payload)
-    if ctype in (BARE, PLAIN):
-        if not FIRST_LINE.match(body):
-            # cloud-init's own words for it
-            LOG.warning("Unhandled %s (%s) userdata: '%s...'", "non-multipart" if ctype == BARE else "unknown content-type", ctype, body[:24].decode("utf-8", "replace"))
-            return
-        if ctype == BARE or re.match(r"part-\d+$", filename or ""):
-            filename = bare_name(body)
+    if ctype in (BARE, PLAIN) and not FIRST_LINE.match(body):
+        # cloud-init's own words for it
+        LOG.warning("Unhandled %s (%s) userdata: '%s...'", "non-multipart" if ctype == BARE else "unknown content-type", ctype, body[:24].decode("utf-8", "replace"))
+        return
+    if ctype == BARE or re.match(r"part-\d+$", filename or ""):
+        filename = bare_name(body)
     wait(headers, filename)
     try:
         body.decode("utf-8")

@@ -33,3 +33,19 @@ func TestErrorsReachTheScript(t *testing.T) {
 		}
 	}
 }
+
+// The entry of an archive without a file name keeps its file when another entry comes.
+func TestUnnamedPart(t *testing.T) {
+	const other = "- type: text/cloud-config\n  content: |\n    #cloud-config\n    {}\n"
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler().installProgram()
+			for _, c := range []struct{ before, text string }{{"", web}, {other, strings.Replace(web, "debian/12", "debian/13", 1)}} {
+				said := m.boot("#cloud-config-archive\n" + c.before + "- type: text/hostler-config\n  content: |\n" + harness.Indented(c.text))
+				if got := m.files(); said != "" || len(got) != 1 || got["cloud-init-user-data.yaml"] != c.text {
+					t.Errorf("conf.d has %q, and cloud-init said %q", got, said)
+				}
+			}
+		})
+	}
+}
