@@ -37,7 +37,7 @@ BARE = "text/x-not-multipart"
 # Such user-data if it mentions a MIME-Version near its start, e.g. in a machine's own
 # user-data: cloud-init takes it for a message.
 PLAIN = "text/plain"
-FIRST_LINE = re.compile(rb"\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
+FIRST_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 
 # cloud-init hands over the parts of the user-data, then those of the vendor-data,
 # with __begin__ and __end__ around each of the two. Its process may do so again at

@@ -205,6 +205,7 @@ func TestUserData(t *testing.T) {
 	}{
 		{name: "bare, stock image", stock: true, userData: web, says: "Unhandled non-multipart (text/x-not-multipart) userdata"},
 		{name: "bare", userData: web, files: map[string]string{"cloud-init-user-data.yaml": web}},
+		{name: "bare, byte order mark", userData: "\ufeff" + web, files: map[string]string{"cloud-init-user-data.yaml": "\ufeff" + web}},
 		{name: "other text", userData: "#hostler-configuration\n", says: "Unhandled non-multipart (text/x-not-multipart) userdata"},
 		{name: "none", userData: ""},
 		{name: "hostler user-data, stock image", stock: true, userData: message, files: map[string]string{"cloud-init-host.yaml": string(accented)}},
