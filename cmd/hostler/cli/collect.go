@@ -176,6 +176,7 @@ func (c *collection) declarations(ctx context.Context) (documents []client.Docum
 	declared = map[string]bool{}
 	rows, err := c.agent.Declarations(ctx)
 	if err != nil {
+		c.learnFiles()
 		c.add("declarations", "", err)
 		return nil, declared
 	}
@@ -209,6 +210,31 @@ func (c *collection) declarations(ctx context.Context) (documents []client.Docum
 		return nil, declared
 	}
 	return documents, declared
+}
+
+// learnFiles learns the secrets of the files in conf.d, if no agent answers: the
+// journal may repeat them. All words of a file that cannot be parsed are secrets.
+func (c *collection) learnFiles() {
+	dir := filepath.Join("/", c.app.env.Root, filepath.Dir(systemConfig), "conf.d")
+	entries, _ := os.ReadDir(dir) // configuration() reports the error
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // a file of the host
+		if err != nil {
+			c.add(e.Name(), "", err)
+			continue
+		}
+		declared, _, err := spec.ParseAlone(path, content)
+		if err != nil {
+			c.hide.learn(string(content))
+		}
+		for _, m := range declared.Machines {
+			c.hide.learn(m.CloudInit.UserData)
+		}
+	}
 }
 
 // machines adds the rows and the details of the machines. It learns the secrets

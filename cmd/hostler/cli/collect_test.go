@@ -164,6 +164,35 @@ func TestCollectWithoutAgent(t *testing.T) {
 	}
 }
 
+// Without an agent, the user-data of the files in conf.d is hidden in the other parts.
+func TestCollectWithoutAgentHoldsNoSecrets(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "etc/hostler/conf.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	valid := "version: 1\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    cloud-init:\n      user-data: |\n        " +
+		strings.ReplaceAll(secretUserData, "\n", "\n        ") + "\n"
+	for name, text := range map[string]string{"site.yaml": valid, "db.yaml": "version: 1\nmachine:\n  db: {cloud-init: {user-data: \"#!/bin/sh\\njoin only-of-a-held-machine\"}}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	served := &standIn{err: fault.New(fault.NotReady, "no agent answers: %w", client.ErrNotRunning)}
+	journal := "ran register --with, runner-registration\napp said db_key = correct-horse\nroot:hunter2secret\ncannot join only-of-a-held-machine\nthe machine web is ready\n"
+	got, files := collectOf(t, served, root, journal, &fakeTerminal{}, "--to", "-")
+	if got.code != exitOK || !strings.Contains(files["journal.txt"], "the machine web is ready") {
+		t.Errorf("exit %d, %s\n%v", got.code, got.stderr, files)
+	}
+	for name, text := range files {
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s holds %q:\n%s", name, secret, text)
+			}
+		}
+	}
+}
+
 // The file is for its owner only, and no file is replaced.
 func TestCollectWritesAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
