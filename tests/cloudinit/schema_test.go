@@ -3,6 +3,7 @@
 package cloudinit_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,13 +38,8 @@ func TestCloudConfigIsValid(t *testing.T) {
 		"wait": {"--wait", "20m"},
 	} {
 		message := harness.Run(t, filepath.Join(harness.Binaries(t, ""), "hostler"), append([]string{"user-data", "-q", "-f", host}, args...)...)
-		_, config, found := strings.Cut(message, "\r\n\r\n#cloud-config\n")
-		config, _, closed := strings.Cut(config, "\r\n--")
-		if !found || !closed {
-			t.Fatalf("no cloud-config in\n%s", message)
-		}
 		file := filepath.Join(dir, name+".yaml")
-		if err := os.WriteFile(file, []byte("#cloud-config\n"+config), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(cloudConfig(t, message)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		files = append(files, file)
@@ -54,6 +50,41 @@ func TestCloudConfigIsValid(t *testing.T) {
 			if err != nil || !strings.Contains(out, "Valid") {
 				t.Errorf("%s: %s: %v\n%s", release, filepath.Base(file), err, out)
 			}
+		}
+	}
+}
+
+// cloudConfig returns the cloud-config of user-data of several parts.
+func cloudConfig(t *testing.T, message string) string {
+	t.Helper()
+	_, config, found := strings.Cut(message, "\r\n\r\n#cloud-config\n")
+	config, _, closed := strings.Cut(config, "\r\n--")
+	if !found || !closed {
+		t.Fatalf("no cloud-config in\n%s", message)
+	}
+	return "#cloud-config\n" + config
+}
+
+// An installation that fails is an error of cloud-init, although the image has a
+// hostler for which the user-data waits.
+func TestFailedInstallationFails(t *testing.T) {
+	dir := t.TempDir()
+	host, bin := filepath.Join(dir, "host.yaml"), filepath.Join(dir, "bin")
+	if err := errors.Join(os.WriteFile(host, []byte(web), 0o600), os.Mkdir(bin, 0o755), os.Symlink("/bin/true", filepath.Join(bin, "hostler"))); err != nil {
+		t.Fatal(err)
+	}
+	message := harness.Run(t, filepath.Join(harness.Binaries(t, ""), "hostler"), "user-data", "-q", "-f", host, "--wait", "20m",
+		"--deb", "https://example.org/h.deb#sha256="+strings.Repeat("0a", 32))
+	config := strings.ReplaceAll(cloudConfig(t, message), "/usr/lib/apt/apt-helper", "/bin/false")
+	for _, release := range releases(t) {
+		script := harness.Run(t, "env", "PYTHONPATH="+code(t, release), "PYTHONDONTWRITEBYTECODE=1", "/usr/bin/python3", "-c",
+			"import sys, yaml; from cloudinit import util; print(util.shellify(yaml.safe_load(sys.argv[1])['runcmd']))", config)
+		file := filepath.Join(dir, release)
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := harness.Try([]string{"PATH=" + bin + ":/usr/bin:/bin"}, "/bin/sh", file); err == nil {
+			t.Errorf("%s: the script succeeds: %s\n%s", release, out, script)
 		}
 	}
 }

@@ -154,6 +154,7 @@ const repositoryKey = "/etc/apt/keyrings/hostler.asc"
 // nil if there is nothing to do.
 func installation(f userDataFlags) (*cloudConfig, error) {
 	c := &cloudConfig{}
+	wait := []string{"hostler", "wait", "--all", "--timeout", duration(f.wait)}
 	switch {
 	case f.deb != "" && f.repo != "":
 		return nil, usage("--deb and --repo exclude each other")
@@ -176,12 +177,16 @@ func installation(f userDataFlags) (*cloudConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Runcmd = append(c.Runcmd, []string{"sh", "-ec", script})
+		if f.wait > 0 { // after a failure, a wait for the image's hostler may succeed
+			script += strings.Join(wait, " ") + "\n"
+		}
+		c.Runcmd = [][]string{{"sh", "-ec", script}}
+		return c, nil
 	case f.wait == 0:
 		return nil, nil
 	}
 	if f.wait > 0 {
-		c.Runcmd = append(c.Runcmd, []string{"hostler", "wait", "--all", "--timeout", duration(f.wait)})
+		c.Runcmd = [][]string{wait}
 	}
 	return c, nil
 }
