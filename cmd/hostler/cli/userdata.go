@@ -43,7 +43,14 @@ func (a *app) userDataCommand() *cobra.Command {
 		Example: "  hostler user-data -f host.yaml --repo 'https://deb.example.org/debian trixie main' --key key.asc --wait 20m >user-data\n" +
 			"  hostler user-data -f host.yaml --deb 'https://example.org/hostler.deb#sha256=0123...cdef' --gzip >user-data",
 		Args: takes(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.userData(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"deb", "repo", "key"} { // e.g. of a variable that is not set
+				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+					return usage("--%s is empty; give it a value, or leave it out", name)
+				}
+			}
+			return a.userData(cmd.Context(), f)
+		},
 	}
 	addFiles(cmd, &f.files, fileHelp)
 	cmd.Flags().StringVar(&f.deb, "deb", "", "install the package of this `URL`, which ends in #sha256=DIGEST")
