@@ -17,7 +17,7 @@ func TestErrorsReachTheScript(t *testing.T) {
 	for _, release := range releases(t) {
 		for userData, want := range map[string]string{
 			web: "",
-			"#hostler-config\nversion: 1\nmachine: {}\n":             "cloud-init-user-data.yaml:3:1: machine: the key",
+			"#hostler-config\nversion: 1\nmachine: {}\n":            "cloud-init-user-data.yaml:3:1: machine: the key",
 			strings.Replace(web, "version", "# f\xfcr\nversion", 1): "user-data is not used, because its text is not UTF-8",
 			two: "the parts a.yaml and a.yml have the same name",
 			strings.Replace(part("text/hostler-config", "web.yaml", web), "Content-Disp", "X-Hostler-Wait: soon\nContent-Disp", 1): "X-Hostler-Wait of web.yaml takes a time",
