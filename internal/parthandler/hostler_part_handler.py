@@ -6,6 +6,7 @@ user-data that begins with #hostler-config. A file is replaced only if its bytes
 differ, so the agent sees no change at an ordinary boot. The handler never
 removes a file: user-data may be gone for one boot, e.g. with its seed disk.
 """
+import itertools
 import logging
 import os
 import re
@@ -52,8 +53,6 @@ waits = []
 errors = []
 # The files of the parts since the last __begin__.
 unchecked = []
-# The bytes of the texts without a name since the last __begin__.
-bare = []
 
 
 def list_types():
@@ -63,7 +62,6 @@ def list_types():
 def handle_part(data, ctype, filename, payload, frequency, headers):
     if ctype == "__begin__":
         unchecked.clear()
-        bare.clear()
     if ctype == "__end__" and unchecked:
         check()
     if ctype in ("__begin__", "__end__") or not payload:
@@ -99,13 +97,21 @@ def handle_part(data, ctype, filename, payload, frequency, headers):
 def bare_name(body):
     """Return user-data, user-data-2 and so on for the texts without a name.
 
-    The number that cloud-init gives a text counts all parts. It shifts when another
-    part comes or goes, and the file with the old number stays in conf.d.
+    The number that cloud-init gives a text counts all parts, and shifts when another
+    part comes or goes. A text that has a file already keeps it, so the file of one that
+    is gone is not replaced by another text.
     """
-    if body not in bare:
-        bare.append(body)
-    number = bare.index(body) + 1
-    return "user-data" if number == 1 else "user-data-%d" % number
+    free = ""
+    for number in itertools.count(1):
+        name = "user-data" if number == 1 else "user-data-%d" % number
+        path = os.path.join(CONF_D, name_of(name))
+        text = used[path][1] if path in used else read(path)
+        if text == body:
+            return name
+        if path not in used:
+            free = free or name
+        if text is None:
+            return free
 
 
 def name_of(filename):
@@ -116,14 +122,19 @@ def name_of(filename):
     return "cloud-init-%s.yaml" % (stem or "user-data")
 
 
-def write(path, body):
-    """Replace the file if its bytes differ. Return whether they did."""
+def read(path):
+    """Return the bytes of a file, None if it cannot be read."""
     try:
         with open(path, "rb") as f:
-            if f.read() == body:
-                return False
-    except FileNotFoundError:
-        pass
+            return f.read()
+    except OSError:
+        return None
+
+
+def write(path, body):
+    """Replace the file if its bytes differ. Return whether they did."""
+    if read(path) == body:
+        return False
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):  # the package is installed later
         os.makedirs(os.path.dirname(folder), mode=0o755, exist_ok=True)

@@ -49,3 +49,26 @@ func TestUnnamedPart(t *testing.T) {
 		})
 	}
 }
+
+// A declaration without a name that is gone keeps its file, and so does the one after
+// it.
+func TestUnnamedPartIsGone(t *testing.T) {
+	for _, release := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			m := newMachine(t, release).installHandler().installProgram()
+			first, second := "file://"+m.write("web", web)+"\n", "file://"+m.write("lan", lan)+"\n"
+			empty := "file://" + m.write("empty", "") + "\n"
+			for _, included := range []string{first + second, second, empty + second} {
+				said, got := m.boot("#include\n"+included), m.files()
+				if len(got) != 2 || got["cloud-init-user-data.yaml"] != web || got["cloud-init-user-data-2.yaml"] != lan || said != "" {
+					t.Errorf("with %q conf.d has %q, and cloud-init said %q", included, got, said)
+				}
+			}
+			changed := strings.Replace(web, "debian/12", "debian/13", 1)
+			said := m.boot("#include\nfile://" + m.write("changed", changed) + "\n" + second)
+			if got := m.files(); len(got) != 2 || got["cloud-init-user-data.yaml"] != changed || got["cloud-init-user-data-2.yaml"] != lan || said != "" {
+				t.Errorf("after a change conf.d has %q, and cloud-init said %q", got, said)
+			}
+		})
+	}
+}
