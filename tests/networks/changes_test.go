@@ -3,6 +3,7 @@
 package networks
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,33 @@ import (
 
 	"hostler/tests/harness"
 )
+
+// Another address of a running machine waits for its restart, and so do its published
+// ports.
+func TestPublishedPortsWaitForTheRestart(t *testing.T) {
+	_, a := both(t)
+	a.Apply("site", lan)
+	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
+	const url = "http://127.0.0.1:18080/passwd"
+	harness.Wait(t, "the published port", 30*time.Second, func() error { return answer(url) })
+	file := a.File("site", strings.Replace(lan, "10.221.7.10", "10.221.7.12", 1))
+	if code, out := a.Exit("apply", "-f", file); code != 1 || !strings.Contains(out, "--allow restart") {
+		t.Errorf("apply exits with %d:\n%s", code, out)
+	}
+	harness.Wait(t, "the rules for the new address", 10*time.Second, func() error {
+		if rules := harness.Run(t, "nft", "list", "ruleset"); !strings.Contains(rules, "10.221.7.12") {
+			return errors.New("there are none")
+		}
+		return nil
+	})
+	if err := answer(url); err != nil {
+		t.Errorf("while the restart waits: %v", err)
+	}
+	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
+	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
+	harness.Wait(t, "the published port at the new address", 30*time.Second, func() error { return answer(url) })
+	gone(t, a)
+}
 
 // A change that cuts guests off is announced, and made only when it is allowed;
 // the old bridge stays until its guests have moved. The end of the agent changes
