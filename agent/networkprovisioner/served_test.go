@@ -61,3 +61,25 @@ func TestGuestsOfABridgeMadeAgain(t *testing.T) {
 	}
 	equalText(t, "afterwards", said(p), "")
 }
+
+// The end of DHCP takes the guests' addresses and name server, so it waits as well.
+// Its begin cuts off no guest.
+func TestTheEndOfDHCPIsHeld(t *testing.T) {
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	for i := range d.Machines {
+		d.Machines[i].Status.Instance = &spec.InstanceInfo{}
+	}
+	n := &d.Networks[0]
+	n.Generation, n.Record.Network.DHCP = 2, false
+	equalText(t, "held", said(Make(d, o, policy())), "update lan restart: changing dhcp cuts off machine/db, machine/web; --allow restart restart")
+	if p := carryOut(t, &d, &o); p.Networks[0].DHCP == nil || !n.Status.Applied.DHCP {
+		t.Errorf("done unasked: %+v", n.Status)
+	}
+	n.Record.Allow = []string{"restart"}
+	if p := carryOut(t, &d, &o); p.Networks[0].DHCP != nil || n.Status.Applied.DHCP {
+		t.Errorf("not done although it is allowed: %+v", n.Status)
+	}
+	n.Generation, n.Record.Allow, n.Record.Network.DHCP = 3, nil, true
+	equalText(t, "on again", said(Make(d, o, policy())), "update lan live: changes dhcp;")
+}
