@@ -86,9 +86,9 @@ func Refused(err error) []Change {
 	return []Change{{Field: FieldDeclaration, To: "refused", Impact: ImpactLive, Reason: err.Error()}}
 }
 
-// readdressed reports whether an interface of a running guest loses an address for
-// another one, or moves to another network. Until its next start the guest uses the
-// former address, which the host's firewall permits only as long as the change
+// readdressed reports whether an interface of a running guest loses an address and
+// gets another, e.g. that of another network. Until its next start the guest uses
+// the former address, which the host's firewall permits only as long as the change
 // waits.
 func readdressed(field string, want Settings, i Instance) bool {
 	name, is := NICOf(field)

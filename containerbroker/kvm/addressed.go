@@ -27,9 +27,8 @@ func addressesAfter(had, want map[string]string, changed []string) map[string]st
 }
 
 // describeAddresses adds the addresses of interfaces to their descriptions, so
-// that they are compared. An interface that is otherwise as wanted, and whose
-// addresses the note does not know, has the wanted ones; unknown is true if there
-// is any.
+// that they are compared. If the note does not know the addresses of an interface
+// that is as wanted in all else, unknown is true, and no difference is seen.
 func describeAddresses(want *containerbroker.Settings, i *containerbroker.Instance) (unknown bool) {
 	has := maps.Clone(i.Stored.Addresses)
 	if has == nil {
