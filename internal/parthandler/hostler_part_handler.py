@@ -23,7 +23,8 @@ CONF_D = "/etc/hostler/conf.d"
 CONFIG = "/etc/hostler/hostler.yaml"
 HOSTLER = "/usr/bin/hostler"
 GROUP = "hostler-admin"
-# The times of X-Hostler-Wait in the parts' headers, and the errors, for hostler-wait.
+# The times of X-Hostler-Wait in the parts' headers, and the reasons why parts are not
+# used, for hostler-wait.
 WAIT = "/run/cloud-init/hostler-wait"
 ERRORS = "/run/cloud-init/hostler-errors"
 
@@ -49,7 +50,7 @@ FIRST_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*#hostler-config\s*?(\r?\n|$)", re.I
 used = {}
 # The times of all parts for which cloud-init waits.
 waits = []
-# The errors of all parts.
+# The reasons why parts are not used.
 errors = []
 # The files of the parts since the last __begin__.
 unchecked = []
@@ -161,18 +162,22 @@ def write(path, body):
 
 
 def wait(headers, filename):
-    """Have cloud-init wait for the objects at this boot, for the longest time of all parts."""
-    time = next((str(text) for name, text in headers.items() if name.lower() == "x-hostler-wait"), "")
-    if not time:
-        return
+    """Have cloud-init wait for the objects at this boot, for the longest time of all parts.
+
+    After 0s hostler-wait fails only if the agent refuses a file.
+    """
+    time = next((str(text) for name, text in headers.items() if name.lower() == "x-hostler-wait"), "0s")
     if not re.match(r"([0-9]+[hms])+$", time):
         error("X-Hostler-Wait of %s takes a time like 20m, not %s", filename, time)
-        return
+        time = "0s"
     tell(WAIT, waits, time)
 
 
 def error(message, *values):
-    """Log an error, and have hostler-wait fail with it: the result of cloud-init before 23.4 has no text of a log line."""
+    """Log an error, and have hostler-wait fail with it.
+
+    The result of cloud-init before 23.4 has no text of a log line.
+    """
     LOG.error("hostler: " + message, *values)
     tell(ERRORS, errors, message % values)
 
@@ -200,14 +205,15 @@ def check():
     """Log the errors of conf.d, so that cloud-init's result has them.
 
     The declarations may refer to each other, so all are checked together. Every
-    user can read the result, so the log has no excerpts of files.
+    user can read the result, so the log has no excerpts of files. hostler-wait asks
+    the agent, which also has the declarations of `hostler apply`.
     """
     if not os.access(HOSTLER, os.X_OK):
         return
     try:
         done = subprocess.run([HOSTLER, "validate", "-q", "--system", "--summary", "--config", CONFIG], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as e:
-        error("cannot check %s: %s", CONF_D, e)
+        LOG.error("hostler: cannot check %s: %s", CONF_D, e)
         return
     if done.returncode != 0:
-        error("%s", re.sub("^hostler: ", "", done.stderr.decode("utf-8", "replace").strip()))
+        LOG.error("%s", done.stderr.decode("utf-8", "replace").strip())

@@ -300,7 +300,7 @@ func TestLaterBoots(t *testing.T) {
 }
 
 // The header X-Hostler-Wait of the parts reaches the script that waits at the end
-// of the boot.
+// of the boot, and without the header that there is a part.
 func TestWait(t *testing.T) {
 	two := func(first, second string) string {
 		text := strings.Replace(part("text/hostler-config", "a.yaml", web), "Content-Disp", first+"Content-Disp", 1)
@@ -311,12 +311,13 @@ func TestWait(t *testing.T) {
 			m := newMachine(t, release).installHandler()
 			file := m.write("run/cloud-init/hostler-wait", "")
 			for _, c := range []struct{ userData, want, says string }{
-				{two("X-Hostler-Wait: 20m\n", ""), "20m\n", ""},
+				{two("X-Hostler-Wait: 20m\n", ""), "20m\n0s\n", ""},
 				{two("X-Hostler-Wait: 20m\n", "X-Hostler-Wait: 1h30m\n"), "20m\n1h30m\n", ""},
-				{two("x-hostler-WAIT: 20m\n", ""), "20m\n", ""},
-				{strings.NewReplacer("b.yaml", "a.yaml", "\n"+web+"\n--b0--", "\nother\n--b0--").Replace(two("", "X-Hostler-Wait: 20m\n")), "20m\n", "the parts a.yaml and a.yaml"},
-				{two("", ""), "", ""},
-				{two("X-Hostler-Wait: soon\n", ""), "", "X-Hostler-Wait of a.yaml takes a time like 20m, not soon"},
+				{two("x-hostler-WAIT: 20m\n", ""), "20m\n0s\n", ""},
+				{strings.NewReplacer("b.yaml", "a.yaml", "\n"+web+"\n--b0--", "\nother\n--b0--").Replace(two("", "X-Hostler-Wait: 20m\n")), "0s\n20m\n", "the parts a.yaml and a.yaml"},
+				{two("", ""), "0s\n", ""},
+				{"#cloud-config\n{}\n", "", ""},
+				{two("X-Hostler-Wait: soon\n", ""), "0s\n", "X-Hostler-Wait of a.yaml takes a time like 20m, not soon"},
 			} {
 				m.write("run/cloud-init/hostler-wait", "")
 				said := m.boot(c.userData)

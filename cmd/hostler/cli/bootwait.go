@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,10 +23,11 @@ func (a *app) bootWaitCommand() *cobra.Command {
 		Short: "Wait for all objects if the user-data or hostler.yaml says so",
 		Args:  takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.bootWait(cmd.Context(), request, config); err != nil {
-				return err
+			err, unused := a.bootWait(cmd.Context(), request, config), handlerErrors(faults)
+			if err != nil && unused != nil {
+				return together(cmd.Context(), []error{err, unused})
 			}
-			return handlerErrors(faults)
+			return cmp.Or(err, unused)
 		},
 	}
 	cmd.Flags().StringVar(&request, "request", "/run/cloud-init/hostler-wait", "the `FILE` with the times of the user-data")
@@ -33,8 +36,13 @@ func (a *app) bootWaitCommand() *cobra.Command {
 	return cmd
 }
 
-// bootWait waits like waitAll for the longest of the times in both files. It does
-// not wait if they have none.
+// readingTime bounds the time for which a boot without a wait waits for the agent
+// to read conf.d.
+const readingTime = 30 * time.Second
+
+// bootWait waits like waitAll for the longest of the times in both files. If that is
+// 0, it only waits until conf.d is in force, which the agent decides before it is
+// ready. It does not wait if the user-data has no declaration and hostler.yaml no time.
 func (a *app) bootWait(ctx context.Context, request, config string) error {
 	var limit spec.Duration
 	content, err := os.ReadFile(config) //nolint:gosec // the file of the host
@@ -57,14 +65,19 @@ func (a *app) bootWait(ctx context.Context, request, config string) error {
 		}
 		limit = max(limit, d)
 	}
-	if limit == 0 {
-		return nil
+	switch {
+	case limit > 0:
+		return a.waitAll(ctx, limit.Std())
+	case len(content) > 0:
+		limited, cancel := context.WithTimeout(ctx, readingTime)
+		defer cancel()
+		return a.waitForFolder(ctx, limited, a.agent(), readingTime)
 	}
-	return a.waitAll(ctx, limit.Std())
+	return nil
 }
 
-// handlerErrors returns an error with those that the part handler found in the
-// user-data.
+// handlerErrors returns an error with the reasons why the part handler could not use
+// parts of the user-data.
 func handlerErrors(file string) error {
 	content, err := os.ReadFile(file) //nolint:gosec // the file of the part handler
 	switch text := strings.TrimSpace(string(content)); {
