@@ -39,8 +39,7 @@ type Volume struct {
 	Sparse          bool
 	// Path is the place of the data on the host.
 	Path string
-	// Attachments holds at most one entry, unless another process attached the
-	// volume again.
+	// Attachments holds at most one entry that is not foreign; see Device().
 	Attachments []VolumeAttachment
 	// Record is the text that the caller last stored beside the stamp.
 	Record string
@@ -61,6 +60,21 @@ type VolumeAttachment struct {
 	// restarts.
 	Device   string
 	ReadOnly bool
+	// Foreign is true if another program attached the volume, e.g. for a backup.
+	// Such a device may show only a part of the volume and disappear at any time, so
+	// no machine gets it.
+	Foreign bool
+}
+
+// Device returns the volume's block device. ok is false if the source has not
+// attached the volume.
+func (v *Volume) Device() (a VolumeAttachment, ok bool) {
+	for _, a := range v.Attachments {
+		if !a.Foreign {
+			return a, true
+		}
+	}
+	return VolumeAttachment{}, false
 }
 
 // FilesystemParams describe a filesystem to create.

@@ -88,7 +88,7 @@ func (p *planner) dyingVolume(e *Entity) []Step {
 	if v == nil {
 		return []Step{p.last(e, false, waiting)}
 	}
-	if _, attached := device(v); attached {
+	if len(v.Attachments) > 0 {
 		return []Step{{Action: ActionDetach, Waiting: waiting}, p.last(e, true, "its detachment")}
 	}
 	return []Step{p.last(e, true, waiting)}

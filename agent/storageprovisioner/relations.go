@@ -205,10 +205,10 @@ func (p *planner) readOnly(e *Entity) bool {
 // device returns the volume's block device. The second result is false if it
 // has none.
 func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
-	if v == nil || len(v.Attachments) == 0 {
+	if v == nil {
 		return storage.VolumeAttachment{}, false
 	}
-	return v.Attachments[0], true
+	return v.Device()
 }
 
 // deviceOf returns the path of the device of a filesystem's volume, or in

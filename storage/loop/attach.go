@@ -56,15 +56,27 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	if err != nil {
 		return none, err
 	}
-	// Another process may have attached the file again in another mode. Prefer a
-	// device with the wanted mode.
 	all = slices.DeleteFunc(all, func(d device) bool { return !d.backedBy(info) })
+	// Prefer the device with the wanted mode, and a device of this source to one
+	// that another program made.
 	slices.SortStableFunc(all, func(a, b device) int {
-		fits := map[bool]int{true: 0, false: 1}
-		return fits[a.readOnly() == p.ReadOnly] - fits[b.readOnly() == p.ReadOnly]
+		rank := func(d device) int {
+			switch {
+			case !d.marked(p.Ref):
+				return 2
+			case d.readOnly() != p.ReadOnly:
+				return 1
+			}
+			return 0
+		}
+		return rank(a) - rank(b)
 	})
 	if len(all) > 0 {
 		d := all[0]
+		if !d.marked(p.Ref) {
+			// Two devices of one file do not see what is written to the other.
+			return none, fault.New(fault.Conflict, "another program has attached it as %[1]s: end that first, e.g. with `umount %[1]s` or `losetup -d %[1]s`", s.path(d.number))
+		}
 		if d.readOnly() != p.ReadOnly && d.leaving(p.Ref) {
 			number := unix.Mkdev(loopMajor, uint32(d.number))
 			used := mounts.Used{FS: number, Block: number, Device: s.path(d.number)}
@@ -77,7 +89,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 		if err := s.adopt(d); err != nil {
 			return none, err
 		}
-		return s.attachment(d), nil
+		return s.attachment(d, p.Ref), nil
 	}
 	f, number, err := s.bind(ctx, backing, p.Ref, p.ReadOnly)
 	if err != nil {
@@ -101,7 +113,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 		return none, fmt.Errorf("cannot look at %s: %w", s.path(number), err)
 	}
 	s.o.Log.Info("Attached a volume.", "volume", p.ID, "device", s.path(number))
-	return s.attachment(d), nil
+	return s.attachment(d, p.Ref), nil
 }
 
 // adopt clears autoclear on a device that was found attached, so that the
@@ -127,6 +139,6 @@ func (s *Source) noDiscard(number int) {
 	}
 }
 
-func (s *Source) attachment(d device) storage.VolumeAttachment {
-	return storage.VolumeAttachment{Device: s.path(d.number), ReadOnly: d.readOnly()}
+func (s *Source) attachment(d device, r storage.Ref) storage.VolumeAttachment {
+	return storage.VolumeAttachment{Device: s.path(d.number), ReadOnly: d.readOnly(), Foreign: !d.marked(r)}
 }

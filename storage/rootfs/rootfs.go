@@ -219,8 +219,8 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 			return a.Path == base && len(f.Attachments) > 1
 		})
 		attached := slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path != base })
-		if !attached && len(v.Attachments) > 0 {
-			f.Held = v.Attachments[0].Device
+		if d, held := v.Device(); held && !attached {
+			f.Held = d.Device
 		}
 		all = append(all, f)
 	}

@@ -1,0 +1,49 @@
+//go:build integration
+
+package storage
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/tests/harness"
+)
+
+// An operator attaches the file of a volume that a machine uses. The machine
+// keeps its device.
+func TestFileIsAttachedByAnotherProgram(t *testing.T) {
+	w := start(t)
+	// A device with a lower number than the machine's is listed first.
+	spare := filepath.Join(w.Dir, "spare")
+	if err := os.WriteFile(spare, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lower := strings.TrimSpace(harness.Run(t, "losetup", "--find", "--show", spare))
+	attached := true
+	t.Cleanup(func() {
+		if attached {
+			harness.Run(t, "losetup", "--detach", lower)
+		}
+	})
+	const site = `version: 1
+volumes: {data: {provider: loop, size: 8MiB}}
+machines: {app: {type: lxd, image: "lxd:tiny", storage: [{volume: data}]}}
+`
+	file := w.File("site", site)
+	w.Apply("site", site)
+	const number = "/bin/busybox stat -c %t:%T /dev/hostler-data"
+	was := w.must("0", number)
+	for _, options := range [][]string{nil, {"--read-only"}, {"--offset", "4096"}} {
+		harness.Run(t, "losetup", "--detach", lower)
+		attached = false
+		harness.Run(t, "losetup", append(options, lower, filepath.Join(w.State(), "volumes", "data.img"))...)
+		attached = true
+		w.nothingToDo(file, "while another program has the file")
+		w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
+		if now := w.must("0", number); now != was {
+			t.Errorf("the machine's device was %s and is %s", was, now)
+		}
+	}
+}
