@@ -64,6 +64,10 @@ type VolumeAttachment struct {
 	// Such a device may show only a part of the volume and disappear at any time, so
 	// no machine gets it.
 	Foreign bool
+	// Former is true if an operator has replaced the volume's data, e.g. by those of
+	// a backup, and the device still has the former data. It has the present data
+	// after a Detach and an Attach.
+	Former bool
 }
 
 // Device returns the volume's block device. ok is false if the source has not

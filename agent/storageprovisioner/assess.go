@@ -256,11 +256,11 @@ func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string)
 		a.State, a.Message = spec.StorageError, p.problem(e)
 	case attached && !d.ReadOnly && p.holder(e, spec.KindMachine+"/"+machine) != "":
 		a.State, a.Message = spec.StoragePending, "waiting for "+p.holder(e, spec.KindMachine+"/"+machine)
-	case attached && d.ReadOnly == p.readOnly(e):
+	case attached && d.ReadOnly == p.readOnly(e) && !d.Former:
 		a.State, a.Source = spec.StorageAttached, d.Device
 	case attached:
 		waiting, _ := p.deviceInUse(e, true)
-		a.State, a.Message = spec.StoragePending, "waiting for "+waiting
+		a.State, a.Message = spec.StoragePending, "waiting for "+because(waiting, d)
 	default:
 		a.State, a.Message = spec.StoragePending, "waiting for its device"
 	}

@@ -33,12 +33,12 @@ func (p *planner) volume(e *Entity) []Step {
 	switch {
 	case !attached && needed && v.Problem == "":
 		steps = append(steps, Step{Action: ActionAttach, Held: p.both(e.Name)})
-	case attached && (!needed || d.ReadOnly != readOnly):
+	case attached && (!needed || d.ReadOnly != readOnly || d.Former && v.Problem == ""):
 		waiting, stop := p.deviceInUse(e, needed)
-		if stop != "" {
+		if stop != "" && d.ReadOnly != readOnly {
 			return append(steps, otherMode(readOnly, stop))
 		}
-		steps = append(steps, Step{Action: ActionDetach, Waiting: waiting})
+		steps = append(steps, Step{Action: ActionDetach, Waiting: because(waiting, d)})
 		if needed {
 			steps = append(steps, Step{Action: ActionAttach, Waiting: "its detachment"})
 		}
@@ -54,6 +54,14 @@ func otherMode(readOnly bool, machine string) Step {
 		Held: fmt.Sprintf("machine/%[1]s runs with read-only: %[2]t, and its other changes wait too: `hostler stop %[1]s`, then `hostler start %[1]s`",
 			machine, !readOnly),
 	}
+}
+
+// because adds to the event for which a device waits why it does.
+func because(waiting string, d storage.VolumeAttachment) string {
+	if waiting == "" || !d.Former {
+		return waiting
+	}
+	return waiting + ", since the volume's file was replaced and " + d.Device + " still has the former one"
 }
 
 // reallocate plans for a volume whose allocation differs from its declaration.

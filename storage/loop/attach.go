@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,7 +90,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 		if err := s.adopt(d); err != nil {
 			return none, err
 		}
-		return s.attachment(d, p.Ref), nil
+		return s.attachment(d, p.Ref, info), nil
 	}
 	f, number, err := s.bind(ctx, backing, p.Ref, p.ReadOnly)
 	if err != nil {
@@ -113,7 +114,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 		return none, fmt.Errorf("cannot look at %s: %w", s.path(number), err)
 	}
 	s.o.Log.Info("Attached a volume.", "volume", p.ID, "device", s.path(number))
-	return s.attachment(d, p.Ref), nil
+	return s.attachment(d, p.Ref, info), nil
 }
 
 // adopt clears autoclear on a device that was found attached, so that the
@@ -139,6 +140,10 @@ func (s *Source) noDiscard(number int) {
 	}
 }
 
-func (s *Source) attachment(d device, r storage.Ref) storage.VolumeAttachment {
-	return storage.VolumeAttachment{Device: s.path(d.number), ReadOnly: d.readOnly(), Foreign: !d.marked(r)}
+// attachment describes a device of the volume, whose file info describes. info is
+// nil if the file is missing.
+func (s *Source) attachment(d device, r storage.Ref, info fs.FileInfo) storage.VolumeAttachment {
+	return storage.VolumeAttachment{
+		Device: s.path(d.number), ReadOnly: d.readOnly(), Foreign: !d.marked(r), Former: info != nil && !d.backedBy(info),
+	}
 }

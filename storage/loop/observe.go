@@ -75,7 +75,7 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 	info, _ := os.Lstat(v.Path)
 	for _, d := range devices {
 		if d.belongs(v.Ref, info) {
-			v.Attachments = append(v.Attachments, s.attachment(d, v.Ref))
+			v.Attachments = append(v.Attachments, s.attachment(d, v.Ref, info))
 		}
 	}
 	return v

@@ -219,7 +219,11 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 			return a.Path == base && len(f.Attachments) > 1
 		})
 		attached := slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path != base })
-		if d, held := v.Device(); held && !attached {
+		d, has := v.Device()
+		if has && d.Former && f.Problem == "" {
+			f.Problem = v.Path + " was replaced, and it still has the former file: detach it from its machines and attach it again"
+		}
+		if has && !attached {
 			f.Held = d.Device
 		}
 		all = append(all, f)
