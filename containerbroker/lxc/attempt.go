@@ -63,8 +63,8 @@ func (d *Driver) clearRoots(token string) error {
 		if err != nil {
 			return err
 		}
-		if name, is := used[root]; is {
-			return fault.New(fault.Conflict, "instance %q has the same token", name)
+		if names, is := used[root]; is {
+			return fault.New(fault.Conflict, "instance %q has the same token", names[0])
 		}
 		if err := d.removeVolume(root); err != nil {
 			return err

@@ -146,7 +146,9 @@ func (d *Driver) usedRoots() (map[string]bool, error) {
 		case err != nil:
 			return nil, err
 		default:
-			used[rootPath(parseConfig(string(text)))] = true
+			for _, path := range layers(parseConfig(string(text))) {
+				used[path] = true
+			}
 		}
 	}
 	return used, nil

@@ -35,7 +35,10 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if err != nil {
 		return err
 	}
-	err = d.refuseMounts(e.dir)
+	err = d.refuseCopies(e)
+	if err == nil {
+		err = d.refuseMounts(e.dir)
+	}
 	if err == nil && e.inPool {
 		err = d.refuseMounts(e.root)
 	}

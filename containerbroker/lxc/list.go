@@ -90,21 +90,23 @@ func (d *Driver) entries() ([]entry, error) {
 	return all, nil
 }
 
-// roots returns the root filesystems of all instances, of any owner, with the
-// instances' names. It fails if it cannot know them all, because the caller
-// removes the others.
-func (d *Driver) roots() (map[string]string, error) {
+// roots returns the root filesystems of all instances, of any owner, and their
+// layers, with the instances' names. It fails if it cannot know them all, because
+// the caller removes the others.
+func (d *Driver) roots() (map[string][]string, error) {
 	entries, err := d.entries()
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]string{}
+	used := map[string][]string{}
 	for _, e := range entries {
 		if e.rootUnknown {
 			return nil, fault.New(fault.NeedsOperator, "instance %q may use any root filesystem: make %s readable or remove it: %w",
 				e.name, filepath.Join(e.dir, fileConfig), e.damaged)
 		}
-		used[e.root] = e.name
+		for _, path := range layers(e.conf) {
+			used[path] = append(used[path], e.name)
+		}
 	}
 	return used, nil
 }

@@ -79,6 +79,19 @@ func rootPath(c config) string {
 	return filepath.Clean(root)
 }
 
+// layers returns the folders and files of which a config makes its root
+// filesystem. A copy by `lxc-copy -s` has that of the original among them, e.g.
+// overlay:/var/lib/lxc/web/rootfs:/var/lib/lxc/copy/overlay/delta.
+func layers(c config) []string {
+	paths := []string{rootPath(c)}
+	for part := range strings.SplitSeq(c.get(keyRoot), ":") {
+		if filepath.IsAbs(part) {
+			paths = append(paths, filepath.Clean(part))
+		}
+	}
+	return paths
+}
+
 // intact reads an instance, and fails if its note or its config is damaged.
 func (d *Driver) intact(name string) (entry, error) {
 	e, err := d.readEntry(name)
