@@ -135,8 +135,11 @@ type Instance struct {
 	Name string
 	// Stamp is nil for an instance without a stamp. If it has another
 	// namespace, the caller treats the instance as foreign.
-	Stamp  *Stamp
-	Status Status
+	Stamp *Stamp
+	// Unreadable is true if the instance's stamp or settings are damaged, or of a
+	// later version of the agent, so that Stamp is nobody's. Odd says why.
+	Unreadable bool
+	Status     Status
 	// Standstill says why a frozen instance is frozen and how to resume it. It
 	// is empty if an operator froze the instance.
 	Standstill string

@@ -149,6 +149,9 @@ func assessInstance(s *spec.MachineStatus, d *Desired, inst *containerbroker.Ins
 		s.State, s.Message = spec.MachineProvisioning, "the hypervisor is busy with it"
 	default:
 		s.State, s.Message = spec.MachineUnknown, "the hypervisor does not know its state"
+		if inst.Unreadable {
+			s.Message = inst.Odd
+		}
 	}
 	if len(d.Waiting) > 0 {
 		s.Message = "waiting for " + strings.Join(d.Waiting, ", ")

@@ -48,7 +48,8 @@ func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker
 
 // ownInstances returns the instance of each machine, by uid. It leaves out a copy
 // that a user made of an instance. The copy has the same stamp, but another name,
-// and is younger.
+// and is younger. The name alone says whose an unreadable instance is; what it does
+// is unknown, so it may use all that it did.
 func ownInstances(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
 	records := make(map[string]*Desired, len(desired))
 	for i := range desired {
@@ -57,6 +58,17 @@ func ownInstances(desired []Desired, instances []containerbroker.Instance, owner
 	byUID := make(map[string]*containerbroker.Instance, len(instances))
 	for i := range instances {
 		inst := &instances[i]
+		if inst.Unreadable {
+			for _, d := range records {
+				if made := d.Status.Instance; made != nil && d.instanceName() == inst.Name {
+					unknown := *inst
+					unknown.Status = containerbroker.StatusUnknown
+					unknown.Stamp = &containerbroker.Stamp{Namespace: owner.Namespace, UID: d.UID, Token: made.Token}
+					byUID[d.UID] = &unknown
+				}
+			}
+			continue
+		}
 		if !owner.Owns(*inst) {
 			continue
 		}

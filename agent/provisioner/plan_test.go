@@ -67,6 +67,10 @@ func instance(name string, change ...func(*containerbroker.Instance)) containerb
 
 func stopped(i *containerbroker.Instance) { i.Status = containerbroker.StatusStopped }
 
+func unreadable(i *containerbroker.Instance) {
+	i.Stamp, i.Unreadable, i.Status = &containerbroker.Stamp{Namespace: "?"}, true, containerbroker.StatusError
+}
+
 func halfMade(i *containerbroker.Instance) { i.Status = containerbroker.StatusHalfMade }
 
 // begun returns the open intent of a machine's create.
@@ -138,6 +142,14 @@ func TestClassification(t *testing.T) {
 			// wait for its removal.
 			name: "P9 dying and provisioned is deleted", desired: []Desired{machine("web", provisioned, dying)},
 			instances: []containerbroker.Instance{instance("web")}, want: []string{"delete web"},
+		},
+		{
+			name: "I16 an instance that cannot be read is left as it is", desired: []Desired{machine("web", provisioned)},
+			instances: []containerbroker.Instance{instance("web", unreadable)},
+		},
+		{
+			name: "I16 and has its record until the driver can delete it", desired: []Desired{machine("web", provisioned, dying)},
+			instances: []containerbroker.Instance{instance("web", unreadable)}, want: []string{"delete web"},
 		},
 		{name: "P10 dying and never provisioned needs no hypervisor", desired: []Desired{machine("web", dying)}, want: []string{"forget web"}},
 		{

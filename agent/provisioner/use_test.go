@@ -89,6 +89,17 @@ func TestUsesOfARefusedDeclaration(t *testing.T) {
 	}
 }
 
+// I16: storage stays that of a machine whose instance cannot be read.
+func TestUnreadableInstanceKeepsItsStorage(t *testing.T) {
+	for _, life := range []state.Life{state.Alive, state.Dying} {
+		d := machine("web", provisioned, func(d *Desired) { d.Life, d.Status.Uses = life, []string{"volume/data"} })
+		inst := ownInstances([]Desired{d}, []containerbroker.Instance{instance("web", unreadable)}, Owner{Namespace: ns})[d.UID]
+		if got, _ := uses(&d, inst, false, noDiff); !slices.Equal(got, d.Status.Uses) {
+			t.Errorf("%s: %v", life, got)
+		}
+	}
+}
+
 // S23, A6: the machine's half of its NICs likewise. A NIC that the instance has
 // on its former network shows as a difference.
 func TestUsesOfNICs(t *testing.T) {

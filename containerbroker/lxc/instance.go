@@ -20,7 +20,8 @@ func (d *Driver) reported(e entry, status containerbroker.Status) containerbroke
 	switch wrong := e.conf.wrong(); {
 	case e.damaged != nil:
 		// The stamp of nobody: neither ours nor to be adopted.
-		i.Stamp, i.Status, i.Odd = &containerbroker.Stamp{Namespace: "?"}, containerbroker.StatusError, e.damaged.Error()
+		i.Stamp, i.Unreadable = &containerbroker.Stamp{Namespace: "?"}, true
+		i.Status, i.Odd = containerbroker.StatusError, e.damaged.Error()
 		return i
 	case wrong != "" && stopped:
 		i.Status = containerbroker.StatusError

@@ -42,7 +42,7 @@ func TestUnreadableConfig(t *testing.T) {
 			if err != nil || len(all) != 2 || all[1].Stamp.Namespace != "hostler" {
 				t.Fatalf("%+v, %v", all, err)
 			}
-			if i := all[0]; i.Status != containerbroker.StatusError || i.Odd == "" || i.Stamp == nil || i.Stamp.Namespace == "hostler" {
+			if i := all[0]; i.Status != containerbroker.StatusError || !i.Unreadable || i.Odd == "" || i.Stamp == nil || i.Stamp.Namespace == "hostler" {
 				t.Errorf("it is listed as %+v", i)
 			}
 			if err := d.Delete(t.Context(), "bad", *noteOf("bad").stamp()); !fault.Is(err, fault.NeedsOperator) {
