@@ -48,8 +48,13 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 
 // impactOf is the containerbroker.Rule of this driver.
 func impactOf(field string, _ containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
-	if have, is := i.Raw.(raw); is && field == containerbroker.FieldRootDisk && have.entry.root != "" && !have.entry.inPool {
+	have, is := i.Raw.(raw)
+	switch {
+	case !is || have.entry.inPool:
+	case field == containerbroker.FieldRootDisk && have.entry.root != "":
 		return containerbroker.ImpactRecreate, "hostler did not make its root filesystem, which has no limit"
+	case field == containerbroker.FieldPrivileged:
+		return containerbroker.ImpactRecreate, "hostler did not make its root filesystem, whose files keep their owners"
 	}
 	return "", ""
 }

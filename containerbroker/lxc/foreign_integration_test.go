@@ -63,6 +63,16 @@ func TestAdoptAndRelease(t *testing.T) {
 		t.Errorf("it differs by %+v", left)
 	}
 	changed := read(t, config)
+	// Its files would keep the owners of the other kind.
+	m.Privileged = false
+	owners := w.d.Diff(m, find(t, w.d, "old"))
+	if err := w.d.Update(t.Context(), m, owners); len(owners) != 1 || owners[0].Impact != containerbroker.ImpactRecreate || !fault.Is(err, fault.Invalid) {
+		t.Errorf("as an unprivileged machine it differs by %+v, %v", owners, err)
+	}
+	m.Privileged = true
+	if now := read(t, config); now != changed {
+		t.Errorf("its config is now\n%s", now)
+	}
 	for line := range strings.Lines(before) {
 		if !strings.Contains(changed, line) {
 			t.Errorf("its config lost the line %q", line)
