@@ -46,6 +46,9 @@ type Volume struct {
 	// Problem describes a defect of the volume itself, such as removed data. It
 	// is empty if there is no defect.
 	Problem string
+	// Unlinked is true if the data was removed and only the attached device still
+	// has it. Detach loses it.
+	Unlinked bool
 }
 
 // VolumeAttachParams describe how to attach a volume.
@@ -123,6 +126,9 @@ type Filesystem struct {
 	Record string
 	// Problem describes a defect of the filesystem itself, or is empty.
 	Problem string
+	// Unlinked is true if the data was removed and only the mounts still have it.
+	// Detach loses it.
+	Unlinked bool
 	// Unmade is true if the creation was interrupted before any data could be
 	// stored. Create continues the creation.
 	Unmade bool

@@ -33,6 +33,7 @@ func (p *planner) volume(e *Entity) []Step {
 	switch {
 	case !attached && needed && v.Problem == "":
 		steps = append(steps, Step{Action: ActionAttach, Held: p.both(e.Name)})
+	case v.Unlinked: // a detachment would lose the data
 	case attached && (!needed || d.ReadOnly != readOnly || d.Former && v.Problem == ""):
 		waiting, stop := p.deviceInUse(e, needed)
 		if stop != "" && d.ReadOnly != readOnly {
@@ -96,6 +97,9 @@ func (p *planner) dyingVolume(e *Entity) []Step {
 	if v == nil {
 		return []Step{p.last(e, false, waiting)}
 	}
+	if v.Unlinked && e.Retain {
+		return []Step{{Action: ActionRelease, Held: v.Problem}}
+	}
 	if len(v.Attachments) > 0 {
 		return []Step{{Action: ActionDetach, Waiting: waiting}, p.last(e, true, "its detachment")}
 	}
@@ -139,7 +143,7 @@ func (p *planner) filesystem(e *Entity) []Step {
 	}
 	views, used := p.viewSteps(e, waiting)
 	steps = append(steps, views...)
-	if (mounted || p.held(e)) && !wanted {
+	if (mounted || p.held(e)) && !wanted && !f.Unlinked {
 		steps = append(steps, Step{Action: ActionDetach, Waiting: used})
 	}
 	return steps
@@ -246,6 +250,9 @@ func (p *planner) dyingFilesystem(e *Entity) []Step {
 		return []Step{p.last(e, f != nil, "")}
 	}
 	steps, used := p.viewSteps(e, "")
+	if f != nil && f.Unlinked && e.Retain {
+		return append(steps, Step{Action: ActionRelease, Held: f.Problem})
+	}
 	if _, mounted := p.mounted(e); mounted || p.held(e) {
 		return append(steps, Step{Action: ActionDetach, Waiting: used}, p.last(e, true, "its detachment"))
 	}

@@ -212,7 +212,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		}
 		f.Type, f.Size, f.Record = "rootfs", v.Size, v.Record
 		if v.Problem != "" {
-			f.Problem = v.Problem
+			f.Problem, f.Unlinked = v.Problem, v.Unlinked
 		}
 		base := s.base(v.ID)
 		f.Attachments = slices.DeleteFunc(f.Attachments, func(a storage.FilesystemAttachment) bool {
