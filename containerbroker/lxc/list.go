@@ -74,7 +74,7 @@ func (d *Driver) entries() ([]entry, error) {
 	}
 	var all []entry
 	for _, f := range found {
-		if hidden(f.Name()) || !f.IsDir() {
+		if hidden(f.Name()) || !d.isFolder(f) {
 			continue
 		}
 		e, err := d.readEntry(f.Name())
@@ -88,6 +88,16 @@ func (d *Driver) entries() ([]entry, error) {
 	}
 	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return all, nil
+}
+
+// isFolder reports whether an entry of the folder of instances is a folder or, as
+// LXC sees it, a link to one.
+func (d *Driver) isFolder(f os.DirEntry) bool {
+	if f.Type() != os.ModeSymlink {
+		return f.IsDir()
+	}
+	info, err := os.Stat(d.instance(f.Name()))
+	return err == nil && info.IsDir()
 }
 
 // roots returns the root filesystems of all instances, of any owner, and their

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/internal/fault"
 	"hostler/internal/pause"
 )
 
@@ -53,6 +54,9 @@ const lockEvery = 50 * time.Millisecond
 // lock waits until neither this process nor another agent changes an instance.
 // If the instance is absent, only this process is excluded.
 func (d *Driver) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if err := linked(d.instance(name)); err != nil {
+		return nil, fault.Wrap(fault.NeedsOperator, err)
+	}
 	release, err := d.locks.hold(ctx, name)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package lxc
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,7 @@ type entry struct {
 // holds no instance.
 func (d *Driver) readEntry(name string) (entry, error) {
 	e := entry{name: name, dir: d.instance(name)}
+	e.damaged = linked(e.dir)
 	path := filepath.Join(e.dir, fileConfig)
 	text, err := readFile(path, maxConfig)
 	if errors.Is(err, unix.ELOOP) { // LXC follows the link, so the root behind it is in use
@@ -64,6 +66,15 @@ func (d *Driver) readEntry(name string) (entry, error) {
 		e.rootGone = errors.Is(err, os.ErrNotExist)
 	}
 	return e, nil
+}
+
+// linked fails for the folder of an instance that is a link. LXC follows it, but the
+// driver's locks and renames are those of the folder itself.
+func linked(dir string) error {
+	if info, err := os.Lstat(dir); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is a symbolic link, and hostler changes no instance through a link: put the folder itself there", dir)
 }
 
 // rootPath returns the root filesystem of a config, or "" if it is not a plain

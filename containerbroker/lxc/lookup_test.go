@@ -60,3 +60,30 @@ func TestUnreadableConfig(t *testing.T) {
 		})
 	}
 }
+
+// An administrator has moved the folder of an instance to another disk, and LXC finds
+// it by a link. The listing shows it, its root filesystem is not set aside, and
+// nothing is changed through the link.
+func TestLinkedFolder(t *testing.T) {
+	d := New(Options{Path: t.TempDir(), Namespace: "hostler"})
+	used, moved := d.pool(dirGuests, "used"), filepath.Join(t.TempDir(), "web")
+	for _, dir := range []string{used, d.pool(dirPrivileged), d.own("making"), d.own("removed"), moved} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(moved, fileConfig), []byte("lxc.rootfs.path = dir:"+used+"\n"), 0o600), noteOf("web").write(moved),
+		os.Symlink(moved, d.instance("web")), os.Symlink("/nowhere", d.instance("dangling")), os.Symlink(t.TempDir(), d.instance("empty"))); err != nil {
+		t.Fatal(err)
+	}
+	all, err := d.List(t.Context(), true)
+	if err != nil || len(all) != 1 || all[0].Name != "web" || !all[0].Unreadable || all[0].Odd == "" {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	if err := d.Delete(t.Context(), "web", *noteOf("web").stamp()); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("a deletion: %v", err)
+	}
+	if places, err := d.moveRoots(); len(places) > 0 || err != nil {
+		t.Errorf("set aside: %q, %v", places, err)
+	}
+}
