@@ -247,3 +247,34 @@ func TestKeptLogs(t *testing.T) {
 		t.Errorf("kept in spite of 0: %s", got)
 	}
 }
+
+// A filesystem that an administrator mounted in a root filesystem keeps the owners of
+// its files when the machine becomes privileged.
+func TestOwnersOfMountedFiles(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "mounted")
+	must(t, w.d.Create(t.Context(), m, nil))
+	data := t.TempDir()
+	owner := int(w.ids.FirstUser) + 33
+	must(t, os.Chown(data, owner, owner))
+	point := filepath.Join(w.path, ".hostler/pool/guests", m.Stamp.Token, "data")
+	must(t, os.Mkdir(point, 0o755))
+	host(t, "mount", "--bind", data, point)
+	mounted := true
+	t.Cleanup(func() {
+		if mounted {
+			host(t, "umount", point)
+		}
+	})
+	m.Privileged = true
+	w.apply(t, m)
+	if err := w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "umount "+point) {
+		t.Errorf("its start: %v", err)
+	}
+	if got, want := host(t, "stat", "-c", "%u", data), fmt.Sprint(owner); got != want {
+		t.Errorf("the owner was %s and is %s", want, got)
+	}
+	host(t, "umount", point)
+	mounted = false
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+}

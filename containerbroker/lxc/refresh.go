@@ -58,6 +58,9 @@ func (d *Driver) matchOwners(ctx context.Context, e entry) error {
 	if (s.Uid < d.opts.IDs.FirstUser) == privileged(e.conf) {
 		return nil
 	}
+	if err := d.refuseMounts(e.root); err != nil {
+		return err
+	}
 	return d.shift(ctx, e.root, privileged(e.conf))
 }
 

@@ -87,10 +87,11 @@ func (d *Driver) removeVolume(path string) error {
 	return unless(err, os.ErrNotExist)
 }
 
-// refuseMounts fails if a filesystem is mounted on a path or below it, because the
-// removal of the path would also remove the files of that filesystem. A bind mount
-// may be of the same device, so only the table of mounts tells. It is read for
-// this thread: the first thread of the process may be in a guest (see inGuest).
+// refuseMounts fails if a filesystem is mounted on a path or below it, because a
+// removal or change of all files of the path would reach the files of that
+// filesystem. A bind mount may be of the same device, so only the table of mounts
+// tells. It is read for this thread: the first thread of the process may be in a
+// guest (see inGuest).
 func (d *Driver) refuseMounts(path string) error {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path)) // as the table has it
 	if err != nil {
@@ -103,7 +104,7 @@ func (d *Driver) refuseMounts(path string) error {
 	}
 	for point := range points {
 		if point == path || strings.HasPrefix(point, path+"/") {
-			return fault.New(fault.NeedsOperator, "a filesystem is mounted on %s, whose files would be removed: run umount %s", point, point)
+			return fault.New(fault.NeedsOperator, "a filesystem is mounted on %s, whose files would be removed or changed too: run umount %s", point, point)
 		}
 	}
 	return nil
