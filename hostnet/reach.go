@@ -83,14 +83,14 @@ func (h *Host) Resolve(ctx context.Context, link string, neighbour netip.Addr) e
 		switch {
 		case state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, !asked.IsZero() && state&unix.NUD_REACHABLE != 0:
 			return nil
-		case asked.IsZero() && known.MAC != "" && state&unix.NUD_FAILED == 0:
-			// Probe a cached hardware address now. The kernel would do so only at its
-			// next use.
+		case known.MAC != "" && (asked.IsZero() && state&unix.NUD_FAILED == 0 || state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 && time.Since(asked) > askEvery):
+			// Probe a cached hardware address now, e.g. of a router's advertisement. The
+			// kernel would do so only some seconds after its next use.
 			if err := h.setNeighbour(ctx, l.Index, known, unix.NUD_PROBE); err != nil {
 				return fmt.Errorf("cannot ask %s on %s: %w", neighbour, link, err)
 			}
 			asked = time.Now()
-		case asked.IsZero() || state&(unix.NUD_FAILED|unix.NUD_STALE) != 0 && time.Since(asked) > askEvery || state == unix.NUD_NONE:
+		case asked.IsZero() || state&unix.NUD_FAILED != 0 && time.Since(asked) > askEvery || state == unix.NUD_NONE:
 			if err := h.useNeighbour(ctx, l.Index, neighbour); err != nil {
 				return fmt.Errorf("cannot ask %s on %s: %w", neighbour, link, err)
 			}
