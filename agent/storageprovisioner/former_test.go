@@ -6,6 +6,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/storage"
 )
 
 // An operator replaces the data of a volume that a machine uses, e.g. by those of
@@ -42,4 +43,16 @@ func TestReplacedVolume(t *testing.T) {
 	r.settle()
 	equal(t, strings.Join(r.host.did()[calls:], ", "), "detach volume/data, attach volume/data")
 	equal(t, r.sources(), "volume/data db /dev/loop2")
+}
+
+// A filesystem that is not mounted waits for the device with the present data.
+func TestFilesystemOnAReplacedVolume(t *testing.T) {
+	p := &planner{
+		volumes:     map[string]*Entity{"data": {Life: state.Alive}},
+		volumesSeen: map[string]*storage.Volume{"data": {Attachments: []storage.VolumeAttachment{{Device: "/dev/loop1", Former: true}}}},
+	}
+	e := &Entity{Name: "www", Filesystem: spec.Filesystem{Volume: "data"}}
+	if path, waiting := p.deviceOf(e); path != "" || waiting != "volume/data to be attached again" {
+		t.Errorf("it has %q and waits for %q", path, waiting)
+	}
 }

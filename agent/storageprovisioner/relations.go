@@ -228,6 +228,10 @@ func (p *planner) deviceOf(e *Entity) (path, waiting string) {
 		return "", spec.KindVolume + "/" + name
 	case d.ReadOnly:
 		return "", spec.KindVolume + "/" + name + " to be writable"
+	case d.Former:
+		if _, mounted := p.mounted(e); !mounted {
+			return "", spec.KindVolume + "/" + name + " to be attached again"
+		}
 	}
 	if holder := p.holder(v, e.key()); holder != "" {
 		return "", holder

@@ -98,7 +98,7 @@ func ReadyObjects(objects []state.Object, d Desired, o Observed, policy Policy) 
 			if e.Kind == spec.KindVolume {
 				offer.Source = unknownDevice
 				if d, attached := device(p.volumesSeen[e.Name]); attached {
-					if _, stop := p.deviceInUse(e, true); stop != "" && d.ReadOnly != p.readOnly(e) {
+					if _, stop := p.deviceInUse(e, true); stop != "" && (d.Former || d.ReadOnly != p.readOnly(e)) {
 						continue // the offer is withdrawn until that machine is stopped
 					}
 					offer.Source = d.Device

@@ -146,7 +146,7 @@ func TestBackingFileDeletedByAnotherProcess(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(filepath.Join(dir, "data.img")))
 	v := describe(t, s, r)
-	rescue := "`cp --sparse=always " + a.Device + " " + filepath.Join(dir, "data.img") + "`"
+	rescue := "`sync && cp --sparse=always " + a.Device + " " + filepath.Join(dir, "data.img") + "`"
 	if !strings.Contains(v.Problem, "was removed outside hostler") || !strings.Contains(v.Problem, rescue) || !v.Unlinked || len(v.Attachments) != 1 || v.Attachments[0] != a {
 		t.Errorf("%+v", v)
 	}

@@ -47,6 +47,10 @@ func TestReplacedFile(t *testing.T) {
 			if v := describe(t, s, r); !strings.Contains(v.Problem, "removed outside hostler") || v.Attachments[0] != a {
 				t.Errorf("without its file it is %+v", v)
 			}
+			must(t, os.WriteFile(file, []byte("the begin of a copy"), 0o600))
+			if v := describe(t, s, r); !v.Unlinked || !strings.Contains(v.Problem, "cp --sparse=always "+a.Device) {
+				t.Errorf("while a copy of its data is made it is %+v", v)
+			}
 		})
 	}
 }

@@ -78,9 +78,10 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 			v.Attachments = append(v.Attachments, s.attachment(d, v.Ref, info))
 		}
 	}
-	if d, attached := v.Device(); attached && errors.Is(err, fs.ErrNotExist) && !rec.Destroying {
+	// A file that is shorter than the volume may be a copy of the data under way.
+	if d, attached := v.Device(); attached && !rec.Destroying && (errors.Is(err, fs.ErrNotExist) || d.Former && v.Problem != "") {
 		v.Unlinked = true
-		v.Problem += fmt.Sprintf("; until it is detached, %s has its data: stop its machines and run `cp --sparse=always %[1]s %s`", d.Device, v.Path)
+		v.Problem += fmt.Sprintf("; until it is detached, %s has its data: stop its machines and run `sync && cp --sparse=always %[1]s %s`", d.Device, v.Path)
 	}
 	return v
 }

@@ -50,8 +50,8 @@ func (r Reporter) unknownStorage(ctx context.Context) ([]client.UnknownStorage, 
 	for source, all := range volumes {
 		for _, v := range all {
 			row := client.UnknownStorage{Kind: spec.KindVolume, Name: v.ID, Provider: source, Size: v.Size, Path: v.Path, UID: v.Stamp.UID}
-			if len(v.Attachments) > 0 {
-				row.Device = v.Attachments[0].Device
+			if d, attached := v.Device(); attached {
+				row.Device = d.Device
 			}
 			rows = append(rows, row)
 		}
