@@ -1,7 +1,9 @@
 package lxc
 
 import (
-	"maps"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,20 +19,17 @@ const fileCopies = "lxc_snapshots"
 // instance, as that of a copy by `lxc-copy -s` does. They would be lost with the
 // instance.
 func (d *Driver) refuseCopies(e entry) error {
-	used, err := d.roots()
+	found, err := os.ReadDir(d.opts.Path)
 	if err != nil {
 		return err
 	}
-	for path := range used {
-		if !e.holds(path) {
-			delete(used, path)
-		}
-	}
-	names := slices.Concat(slices.Collect(maps.Values(used))...)
 	var copies []string
-	for _, name := range names {
-		if name != e.name {
-			copies = append(copies, d.instance(name))
+	for _, f := range found {
+		if hidden(f.Name()) || f.Name() == e.name {
+			continue
+		}
+		if shows, _ := d.shows(d.instance(f.Name()), e); shows { // liblxc's list has those that cannot be read
+			copies = append(copies, d.instance(f.Name()))
 		}
 	}
 	copies = append(copies, d.copiesElsewhere(e)...)
@@ -47,14 +46,22 @@ func (e entry) holds(path string) bool {
 	return path != "" && (path == e.root && e.inPool || strings.HasPrefix(path, e.dir+"/"))
 }
 
-// copiesElsewhere returns the copies of an instance in other folders of instances.
+// shows reports whether the config of the instance in dir has files of an instance
+// in its root filesystem.
+func (d *Driver) shows(dir string, e entry) (bool, error) {
+	text, err := readFile(filepath.Join(dir, fileConfig), maxConfig)
+	return err == nil && slices.ContainsFunc(layers(parseConfig(string(text))), e.holds), err
+}
+
+// copiesElsewhere returns the copies of an instance in any folder of instances, as far
+// as liblxc's list has them. One whose config cannot be read may still be a copy.
 func (d *Driver) copiesElsewhere(e entry) (copies []string) {
 	text, _ := readFile(filepath.Join(e.dir, fileCopies), maxConfig)
 	lines := strings.Split(string(text), "\n")
 	for n := 0; n+1 < len(lines); n += 2 {
 		dir := filepath.Join(lines[n], lines[n+1])
-		text, _ := readFile(filepath.Join(dir, fileConfig), maxConfig) // a copy that is gone may still be listed
-		if slices.ContainsFunc(layers(parseConfig(string(text))), e.holds) {
+		// A copy that is gone may still be listed.
+		if shows, err := d.shows(dir, e); shows || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			copies = append(copies, dir)
 		}
 	}
