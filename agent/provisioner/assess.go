@@ -56,6 +56,9 @@ func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.T
 		setReady(&s, false, "Stopped", "the instance does not run", now)
 	}
 	assessUpToDate(&s, steps, now)
+	if inst != nil && inst.Unreadable {
+		s.Conditions = spec.SetCondition(s.Conditions, spec.Condition{Type: spec.ConditionUpToDate, Reason: "Unreadable", Message: inst.Odd, Since: now})
+	}
 
 	conflict := find(steps, ActionConflict)
 	failed := s.Attempts.ErrorKind != ""
@@ -127,6 +130,8 @@ func assessInstance(s *spec.MachineStatus, d *Desired, inst *containerbroker.Ins
 	switch {
 	case inst == nil:
 		s.State, s.Message, s.Addresses = spec.MachinePending, "waiting to be created", nil
+	case inst.Unreadable:
+		s.State, s.Message = spec.MachineError, inst.Odd
 	case inst.Status == containerbroker.StatusStopped && d.wantsRunning():
 		s.State, s.Message, s.Addresses = spec.MachinePending, "waiting to be started", nil
 		if s.Deaths > 2 {
@@ -149,9 +154,6 @@ func assessInstance(s *spec.MachineStatus, d *Desired, inst *containerbroker.Ins
 		s.State, s.Message = spec.MachineProvisioning, "the hypervisor is busy with it"
 	default:
 		s.State, s.Message = spec.MachineUnknown, "the hypervisor does not know its state"
-		if inst.Unreadable {
-			s.Message = inst.Odd
-		}
 	}
 	if len(d.Waiting) > 0 {
 		s.Message = "waiting for " + strings.Join(d.Waiting, ", ")

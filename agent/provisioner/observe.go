@@ -140,13 +140,18 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if inst != nil && status.RestartBegun != nil && !restartDue(d, inst, now) {
 			status.RestartsDone, status.RestartBegun = d.Record.RestartRequest, nil
 		}
-		status.RestartedFor = pendingRestart(d, inst, status.RestartedFor, w.Differ.Diff)
-		status.FailedStep = remainingFailure(d, inst, status.FailedStep, w.Differ.Diff)
+		readable := inst == nil || !inst.Unreadable
+		if readable {
+			status.RestartedFor = pendingRestart(d, inst, status.RestartedFor, w.Differ.Diff)
+			status.FailedStep = remainingFailure(d, inst, status.FailedStep, w.Differ.Diff)
+		}
 		status.Uses, status.UsesNICs = uses(d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
 		if slices.ContainsFunc(slices.Concat(status.Uses, status.UsesNICs), func(object string) bool { return !d.Status.InUse(object) }) {
 			taking[d.UID] = *d
 		}
-		useConsents(d, inst, &status, w.Differ.Diff)
+		if readable {
+			useConsents(d, inst, &status, w.Differ.Diff)
+		}
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(&status) {
 			status.Addresses = slices.Clone(inst.Addresses[:min(len(inst.Addresses), containerbroker.MaxAddresses)])
 		}

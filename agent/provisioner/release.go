@@ -48,6 +48,10 @@ func (p *planner) forgetSteps(d *Desired, inst *containerbroker.Instance) []Step
 	if inst.Status == containerbroker.StatusHalfMade {
 		return []Step{forget} // it has never run
 	}
+	if inst.Unreadable { // it may have volumes
+		forget.Waiting = "its instance to be readable: " + inst.Odd
+		return []Step{forget}
+	}
 	forget.Changes = slices.DeleteFunc(detaching(d.Machine, *inst, p.policy.Diff), func(c containerbroker.Change) bool {
 		return !strings.HasPrefix(objectOf(c), spec.KindVolume)
 	})

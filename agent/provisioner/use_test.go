@@ -97,6 +97,16 @@ func TestUnreadableInstanceKeepsItsStorage(t *testing.T) {
 		if got, _ := uses(&d, inst, false, noDiff); !slices.Equal(got, d.Status.Uses) {
 			t.Errorf("%s: %v", life, got)
 		}
+		s := assess(&d, inst, nil, t0)
+		if c := spec.ConditionOf(s.Conditions, spec.ConditionUpToDate); life == state.Alive && (s.State != spec.MachineError || c.Status) {
+			t.Errorf("it is %+v", s)
+		}
+		for _, step := range Plan([]Desired{d}, Observed{Complete: true, Instances: []containerbroker.Instance{instance("web", unreadable)}},
+			Policy{Type: spec.LXD, Namespace: ns, Harvest: HarvestNone, Now: t0, Diff: noDiff}) {
+			if step.Waiting == "" {
+				t.Errorf("%s: planned %+v", life, step)
+			}
+		}
 	}
 }
 
