@@ -38,7 +38,9 @@ func TestTypeWithInstancesInAnotherFolderIsNotSetUp(t *testing.T) {
 	r.works[spec.LXD].set(true)
 	r.declare("web", spec.LXD)
 	stop := r.start()
-	r.eventually("the machine says why", func() bool { return strings.Contains(r.machine("web").Message, why) })
+	r.eventually("machine and type say why", func() bool { // the type is written later
+		return strings.Contains(r.machine("web").Message, why) && r.status(spec.LXD).State != containersetup.StateReady
+	})
 	s := r.status(spec.LXD)
 	if s.State != containersetup.StateError || s.Attempts.ErrorKind != string(fault.NeedsOperator) || s.Folder != "/old" || before.Load() != "/old" {
 		t.Errorf("status %+v, asked with %v", s, before.Load())
