@@ -57,40 +57,44 @@ func portInUse(machine string, p spec.Publish) string {
 // position of their network. These are the addresses of the machine's first NIC
 // that has any on a network that is on the host. ok is false if there is none.
 func (m *maker) publishedBy(g Machine) (at int, addresses []netip.Addr, ok bool) {
-	nics := slices.Sorted(maps.Keys(g.NICs))
-	for _, nic := range nics {
+	var led string // the NIC
+	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
 		i, declared := m.named[g.NICs[nic].Network]
 		if !declared || !m.p.Networks[i].On {
 			continue
 		}
 		entry, has := m.p.Networks[i].Guests[key(g.Name, nic)]
 		if has && entry.Released == nil && len(entry.Addresses) > 0 {
-			at, addresses, ok = i, addressesOf(entry), true
+			led, at, addresses, ok = nic, i, addressesOf(entry), true
 			break
 		}
 	}
 	given := func(a netip.Addr) bool { return slices.Contains(addresses, a) }
 	if ok && g.made() && !g.AttachmentsMatch && !slices.ContainsFunc(g.Addresses, given) {
-		if i, former := m.formerly(g, nics); len(former) > 0 {
+		if i, former := m.formerly(g, led); len(former) > 0 {
 			return i, former, true
 		}
 	}
 	return at, addresses, ok
 }
 
-// formerly returns the addresses that an instance still has of before its
-// declaration changed, e.g. while its restart awaits permission, and the position
-// of their network.
-func (m *maker) formerly(g Machine, nics []string) (at int, former []netip.Addr) {
+// formerly returns the addresses, one of each family, that an instance still has at a
+// NIC of before its declaration changed, e.g. while its restart awaits permission,
+// and the position of their network. A guest may have several of them, and give
+// itself further ones.
+func (m *maker) formerly(g Machine, nic string) (at int, former []netip.Addr) {
+	k := key(g.Name, nic)
 	for i, p := range m.p.Networks {
-		for _, nic := range nics {
-			k := key(g.Name, nic)
-			for _, a := range g.Addresses {
-				before, released := p.Guests[k+"#"+a.String()]
-				now := p.Guests[k]
-				if p.On && (released && before.MAC == "" || now.Released == nil && slices.Contains(addressesOf(now), a)) {
-					at, former = i, append(former, a)
-				}
+		if !p.On {
+			continue
+		}
+		for _, a := range g.Addresses {
+			before, kept := p.Guests[k+"#"+a.String()]
+			now := p.Guests[k] // of a network that the NIC leaves
+			left := m.named[g.NICs[nic].Network] != i && now.Released == nil && slices.Contains(addressesOf(now), a)
+			alike := func(b netip.Addr) bool { return b.Is4() == a.Is4() }
+			if (kept && before.MAC == "" || left) && !slices.ContainsFunc(former, alike) {
+				at, former = i, append(former, a)
 			}
 		}
 		if len(former) > 0 {

@@ -43,3 +43,37 @@ func TestPublishedPortsLeadToTheInstance(t *testing.T) {
 		equalText(t, what+": as declared", led(), c.to)
 	}
 }
+
+// The port stays at its NIC, at one address, whatever other addresses the guest has.
+func TestPublishedPortsStayAtTheirNIC(t *testing.T) {
+	dmz := lan()
+	dmz.Bridge, dmz.Addresses = "br-dmz", []string{"10.30.0.1/24"}
+	for what, second := range map[string]spec.NIC{
+		"in another network":  {Network: "dmz", Address: "10.30.0.10/24"},
+		"in the same network": {Network: "lan", Address: "10.20.0.12/24"},
+	} {
+		d, o := two(), Observed{}
+		d.Networks = []Network{network("dmz", dmz), d.Networks[0]}
+		web := &d.Machines[0]
+		first := func(address string) {
+			web.NICs = map[string]spec.NIC{"eth0": {Network: "lan", Address: address}, "eth1": second}
+		}
+		first("10.20.0.10/24")
+		carryOut(t, &d, &o)
+		web.Status.Instance, web.Status.UsesNICs = &spec.InstanceInfo{}, []string{"network/lan/eth0", "network/" + second.Network + "/eth1"}
+		web.AttachmentsMatch = false
+		web.Addresses = addressesOf(spec.GuestAddress{Addresses: []string{second.Address, "10.20.0.10/24", "10.20.0.11/24"}})
+		for _, address := range []string{"10.20.0.11/24", "10.20.0.13/24"} {
+			first(address)
+			if address == "10.20.0.11/24" {
+				web.Addresses = web.Addresses[:2]
+			} else { // the guest gives itself the one that it was to have
+				web.Addresses = web.Addresses[:3]
+			}
+			p := carryOut(t, &d, &o)
+			if len(p.Rules.Publish) != 1 || p.Rules.Publish[0].Bridge != "br-lan" || p.Rules.Publish[0].Address.String() != "10.20.0.10" {
+				t.Errorf("%s, with %s declared: %+v", what, address, p.Rules.Publish)
+			}
+		}
+	}
+}
