@@ -175,7 +175,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	if err := failpoint.Hit(failpoint.LXDStartedNotRecorded); err != nil {
 		return err
 	}
-	s.StartedAt, s.Boot = &now, o.w.currentConfig().Host.Boot
+	s.StartedAt, s.Boot, s.Addresses = &now, o.w.currentConfig().Host.Boot, nil // it may have others than before
 	s.RestartsDone, s.RestartBegun = o.d.Record.RestartRequest, nil
 	s.State, s.Message = spec.MachineProvisioning, "booting"
 	return o.save(ctx)

@@ -230,3 +230,20 @@ func TestRefusedChangeHoldsNoRestart(t *testing.T) {
 	r.eventually("the restart", func() bool { now, _ := r.fake.Get("web"); return now.PID != before.PID })
 	r.awaitState("web", spec.MachineRunning)
 }
+
+// A guest may have other addresses after its restart, so those of before go with it.
+func TestAddressesEndWithARestart(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	if s := r.awaitState("web", spec.MachineRunning); len(s.Addresses) == 0 {
+		t.Fatalf("it has no address: %+v", s)
+	}
+	r.fake.Block(brokertest.WaitReady, "")
+	calls := r.fake.Calls(brokertest.WaitReady)
+	r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest = 1 })
+	r.eventually("the wait after the restart", func() bool { return r.fake.Calls(brokertest.WaitReady) > calls })
+	if s, _ := r.status("web"); len(s.Addresses) > 0 {
+		t.Errorf("it still has %q", s.Addresses)
+	}
+}
