@@ -168,7 +168,7 @@ func take[T comparable](to *map[string]T, from map[string]T, name string) bool {
 // fault.Invalid if interfaces, disks or cloud-init data are invalid.
 func SettingsOf(m Machine) (Settings, error) {
 	userData, err := cloudinit.UserData(m.Guest)
-	if err != nil {
+	if err != nil && !m.KeepGuest { // else the guest does not use it
 		return Settings{}, err
 	}
 	interfaces := make([]cloudinit.Interface, 0, len(m.NICs))

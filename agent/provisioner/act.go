@@ -128,7 +128,11 @@ func (o *operation) run(ctx context.Context) {
 	case len(w.busy) == 0:
 		w.Signal()
 	case err == nil && (o.gone || isReady(&o.d.Status) && o.d.Status.RestartedFor == nil):
-		w.SignalWithin(w.listings.settled())
+		if slices.ContainsFunc(o.steps, func(s Step) bool { return s.Action == ActionUpdate }) {
+			w.SignalWithin(gatherSettled) // the next pass records what the update made
+		} else {
+			w.SignalWithin(w.listings.settled())
+		}
 	default:
 		w.SignalWithin(gather)
 	}

@@ -50,8 +50,9 @@ type Desired struct {
 	NotAutostarted bool
 	// Booted is true if markBooted() marked the machine.
 	Booted bool
-	// Converted is true if the status was written by an earlier version.
-	Converted bool
+	// Amended is true if Status is not the stored one, e.g. if an earlier version
+	// wrote that.
+	Amended bool
 }
 
 func (d *Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }

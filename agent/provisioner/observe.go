@@ -33,15 +33,15 @@ func (w *Worker) observe(ctx context.Context, detail bool, busy map[string]bool)
 	}
 	began := w.Now()
 	instances, err := w.Broker.List(ctx, detail)
-	w.mu.Lock()
-	w.listings.took(w.Now().Sub(began), detail)
-	w.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil {
 			w.goBlind(ctx, desired, busy, err)
 		}
 		return nil, Observed{}, err
 	}
+	w.mu.Lock()
+	w.listings.took(w.Now().Sub(began), detail)
+	w.mu.Unlock()
 	w.seeAgain()
 	return desired, Observed{Complete: true, Instances: instances, Intents: intents}, nil
 }
@@ -72,7 +72,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 			continue
 		}
 		if former := d.Status.FormerConsentUsed; former > 0 {
-			d.Status.FormerConsentUsed, d.Converted = 0, true
+			d.Status.FormerConsentUsed, d.Amended = 0, true
 			if former >= o.Generation {
 				d.Status.ConsentsUsed = d.Record.Consents
 			}
@@ -159,7 +159,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			status.Boot = w.currentConfig().Host.Boot
 		}
 		before := any(d.Status)
-		if d.Booted || d.Converted {
+		if d.Booted || d.Amended {
 			before = nil // d.Status has changed since the read
 		}
 		writes.Status(d.id(), d.UID, before, status)

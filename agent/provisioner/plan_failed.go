@@ -88,6 +88,23 @@ func remainingFailure(d *Desired, inst *containerbroker.Instance, failed *spec.F
 	return &spec.FailedStep{Action: failed.Action, Fields: left}
 }
 
+// endRefusals ends the failures of machines whose declaration the driver refused and
+// now takes, e.g. since hostler.yaml changed. No declaration of theirs would end them.
+func endRefusals(desired []Desired, instances []containerbroker.Instance, owner Owner, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) {
+	refusal := containerbroker.Change{Field: containerbroker.FieldDeclaration}
+	byUID := ownInstances(desired, instances, owner)
+	for i := range desired {
+		d := &desired[i]
+		inst := byUID[d.UID]
+		if inst == nil || inst.Unreadable || !failedFor(d.Status.FailedStep, refusal) ||
+			failedFor(remainingFailure(d, inst, d.Status.FailedStep, diff), refusal) {
+			continue
+		}
+		clearFailure(&d.Status)
+		d.Amended = true
+	}
+}
+
 // recordLaterFailure records the failure of a step with DespiteFailure set. The
 // earlier failure stays in the status. A later pass tries the step again after
 // a pause, unless the new failure also needs the operator.

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -69,4 +70,24 @@ func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 
 func failedAt(a Action, fields ...string) func(*Desired) {
 	return func(d *Desired) { d.Status.FailedStep = &spec.FailedStep{Action: string(a), Fields: fields} }
+}
+
+// A driver refuses a declaration for the host's configuration, e.g. for its keys. The
+// failure ends with the refusal, not earlier.
+func TestARefusalEnds(t *testing.T) {
+	refuses := func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change {
+		return containerbroker.Refused(errors.New("no"))
+	}
+	desired := []Desired{machine("web", provisioned, failed(fault.Invalid, nil), func(d *Desired) {
+		d.Status.FailedStep = &spec.FailedStep{Action: string(ActionUpdate), Fields: []string{containerbroker.FieldDeclaration}}
+	})}
+	instances := []containerbroker.Instance{instance("web")}
+	endRefusals(desired, instances, Owner{Namespace: ns}, refuses)
+	if s := desired[0].Status; s.Attempts.ErrorKind == "" || s.FailedStep == nil {
+		t.Errorf("while it is refused: %+v", s)
+	}
+	endRefusals(desired, instances, Owner{Namespace: ns}, noDiff)
+	if s := desired[0].Status; s.Attempts.ErrorKind != "" || s.FailedStep != nil || !desired[0].Amended {
+		t.Errorf("afterwards: %+v", s)
+	}
 }

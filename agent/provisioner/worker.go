@@ -116,7 +116,7 @@ func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	switch {
 	case len(ids) == 0:
 	case len(w.busy) > 0 && !slices.ContainsFunc(ids, func(id state.ID) bool { return !own(id) }):
-		w.SignalWithin(w.listings.settled())
+		w.SignalWithin(gatherSettled)
 	default:
 		w.Signal()
 	}
@@ -140,6 +140,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	config := w.currentConfig()
 	MarkNotAutostarted(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	markBooted(desired, observed.Instances, config, busy, now)
+	endRefusals(desired, observed.Instances, config.Owner(), w.Differ.Diff)
 	steps := Plan(desired, observed, Policy{
 		Type: w.Type, Namespace: config.Namespace, Lineage: config.Lineage, Withheld: config.Withheld, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
