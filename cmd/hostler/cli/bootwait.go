@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -40,9 +41,12 @@ func (a *app) bootWaitCommand() *cobra.Command {
 // to read conf.d.
 const readingTime = 30 * time.Second
 
+// userDataPrefix begins the names of the part handler's files.
+const userDataPrefix = "cloud-init-"
+
 // bootWait waits like waitAll for the longest of the times in both files. If that is
-// 0, it only waits until conf.d is in force, which the agent decides before it is
-// ready. It does not wait if the user-data has no declaration and hostler.yaml no time.
+// 0, it only waits until the files of the user-data are in force, which a running
+// agent decides before it is ready. It does not wait if the user-data has no declaration and hostler.yaml no time.
 func (a *app) bootWait(ctx context.Context, request, config string) error {
 	var limit spec.Duration
 	content, err := os.ReadFile(config) //nolint:gosec // the file of the host
@@ -71,7 +75,11 @@ func (a *app) bootWait(ctx context.Context, request, config string) error {
 	case len(content) > 0:
 		limited, cancel := context.WithTimeout(ctx, readingTime)
 		defer cancel()
-		return a.waitForFolder(ctx, limited, a.agent(), readingTime)
+		err := a.waitForFolder(ctx, limited, a.agent(), readingTime, userDataPrefix)
+		if errors.Is(err, client.ErrNotRunning) {
+			return nil // nobody asked for a wait
+		}
+		return err
 	}
 	return nil
 }

@@ -51,6 +51,14 @@ var standIns = map[string]func() *standIn{
 	},
 	"ready":    readyHost,
 	"refused":  func() *standIn { return folderHost(false, true) },
+	// A file of the user-data has a mistake.
+	"mistake": func() *standIn {
+		s := folderHost(false, true)
+		refused := &s.folder[len(s.folder)-1].Refused[0]
+		refused.Path = "/etc/hostler/conf.d/cloud-init-web.yaml"
+		refused.Reason = refused.Path + `:2:1: the key "machine" is not known here`
+		return s
+	},
 	"conflict": func() *standIn { return folderHost(true, true) },
 	// web waits for its move.
 	"withheld": func() *standIn {

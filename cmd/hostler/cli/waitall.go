@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ func (a *app) waitAll(ctx context.Context, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	agent := a.agent()
-	if err := a.waitForFolder(ctx, limited, agent, timeout); err != nil {
+	if err := a.waitForFolder(ctx, limited, agent, timeout, ""); err != nil {
 		return err
 	}
 	g, err := declaredGoals(limited, agent)
@@ -35,14 +36,16 @@ func (a *app) waitAll(ctx context.Context, timeout time.Duration) error {
 }
 
 // waitForFolder waits until the agent read the files of conf.d in their present
-// form and put them in force, or until limited, which ends after the timeout.
-func (a *app) waitForFolder(ctx, limited context.Context, agent agent, timeout time.Duration) error {
+// form and put them in force, or until limited, which ends after the timeout. Only
+// files whose names begin with the prefix count.
+func (a *app) waitForFolder(ctx, limited context.Context, agent agent, timeout time.Duration, prefix string) error {
 	var last client.FolderState
 	seen := 0
 	show := a.progress()
 	err := again(limited, &seen, show.note, func() error {
 		return agent.WatchFolder(limited, func(f client.FolderState) error {
 			seen++
+			f.Refused = slices.DeleteFunc(f.Refused, func(r client.RefusedFile) bool { return !strings.HasPrefix(filepath.Base(r.Path), prefix) })
 			final := slices.ContainsFunc(f.Refused, func(r client.RefusedFile) bool { return !r.Retried })
 			if last = f; f.Read && (len(f.Refused) == 0 || final) {
 				return errEnough
