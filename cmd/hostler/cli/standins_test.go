@@ -49,8 +49,8 @@ var standIns = map[string]func() *standIn{
 		s.notices = []string{"the images that kvm keeps are not listed: cannot reach libvirt"}
 		return s
 	},
-	"ready":    readyHost,
-	"refused":  func() *standIn { return folderHost(false, true) },
+	"ready":   readyHost,
+	"refused": func() *standIn { return folderHost(false, true) },
 	// A file of the user-data has a mistake.
 	"mistake": func() *standIn {
 		s := folderHost(false, true)
