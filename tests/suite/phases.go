@@ -47,7 +47,8 @@ func (s *suite) all() {
 		return command(auditor, "snapshot", before)
 	})
 	inside, outside := taggedPackages("integration")
-	outside = slices.DeleteFunc(outside, func(pkg string) bool { return slices.Contains(apart, pkg) })
+	isApart := func(pkg string) bool { return slices.Contains(apart, pkg) }
+	inside, outside = slices.DeleteFunc(inside, isApart), slices.DeleteFunc(outside, isApart)
 	s.phase("integration", func() error {
 		return beside(
 			func() error {
@@ -76,7 +77,7 @@ const machinePackage = "./tests/vm"
 // apart are packages that touch nothing of the host but files below .cache and in
 // folders of their own, so other tests can run at the same time. The integration tests
 // mostly wait for one thing after another, which leaves a processor to these.
-var apart = []string{machinePackage, "./tests/cloudinit"}
+var apart = []string{machinePackage, "./tests/cloudinit", "./agent/conffiles"}
 
 // beside runs both functions at the same time and returns the errors of both.
 func beside(one, other func() error) error {
