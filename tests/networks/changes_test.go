@@ -20,6 +20,12 @@ func TestPublishedPortsWaitForTheRestart(t *testing.T) {
 	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
 	const url = "http://127.0.0.1:18080/passwd"
 	harness.Wait(t, "the published port", 30*time.Second, func() error { return answer(url) })
+	harness.Wait(t, "the guest's address", 30*time.Second, func() error { // it may come after the guest is ready
+		if out := a.Run("get", "machines"); !strings.Contains(out, "10.221.7.10") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	file := a.File("site", strings.Replace(lan, "10.221.7.10", "10.221.7.12", 1))
 	if code, out := a.Exit("apply", "-f", file); code != 1 || !strings.Contains(out, "--allow restart") {
 		t.Errorf("apply exits with %d:\n%s", code, out)
@@ -30,9 +36,7 @@ func TestPublishedPortsWaitForTheRestart(t *testing.T) {
 		}
 		return nil
 	})
-	if err := answer(url); err != nil {
-		t.Errorf("while the restart waits: %v", err)
-	}
+	harness.Wait(t, "the port while the restart waits", 20*time.Second, func() error { return answer(url) })
 	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
 	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
 	harness.Wait(t, "the published port at the new address", 30*time.Second, func() error { return answer(url) })
