@@ -55,10 +55,7 @@ func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.T
 	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(&s):
 		setReady(&s, false, "Stopped", "the instance does not run", now)
 	}
-	assessUpToDate(&s, steps, now)
-	if inst != nil && inst.Unreadable {
-		s.Conditions = spec.SetCondition(s.Conditions, spec.Condition{Type: spec.ConditionUpToDate, Reason: "Unreadable", Message: inst.Odd, Since: now})
-	}
+	assessUpToDate(&s, inst, steps, now)
 
 	conflict := find(steps, ActionConflict)
 	failed := s.Attempts.ErrorKind != ""
@@ -173,9 +170,12 @@ func assessInstance(s *spec.MachineStatus, d *Desired, inst *containerbroker.Ins
 }
 
 // assessUpToDate sets the condition UpToDate. It is false while a change is
-// held or if a restart did not make a change.
-func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
+// held, if a restart did not make a change, or if the instance cannot be read.
+func assessUpToDate(s *spec.MachineStatus, inst *containerbroker.Instance, steps []Step, now time.Time) {
 	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
+	if inst != nil && inst.Unreadable {
+		c.Status, c.Reason, c.Message = false, "Unreadable", inst.Odd
+	}
 	for _, step := range steps {
 		if step.Action == ActionConflict && len(step.Changes) > 0 {
 			c.Status, c.Reason, c.Message = false, "InVain", step.Held

@@ -12,7 +12,7 @@ import (
 // A machine that waits for a recreate and a restart shows both.
 func TestConditionNamesAllHeldChanges(t *testing.T) {
 	var s spec.MachineStatus
-	assessUpToDate(&s, []Step{
+	assessUpToDate(&s, nil, []Step{
 		{Action: ActionRecreate, Impact: containerbroker.ImpactRecreate, Detail: "changes image", Held: "--allow recreate"},
 		{Action: ActionRestart, Impact: containerbroker.ImpactRestart, Detail: "changes nesting", Held: "--allow restart"},
 	}, time.Now())

@@ -2,8 +2,10 @@ package provisioner
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -100,6 +102,10 @@ func TestUnreadableInstanceKeepsItsStorage(t *testing.T) {
 		s := assess(&d, inst, nil, t0)
 		if c := spec.ConditionOf(s.Conditions, spec.ConditionUpToDate); life == state.Alive && (s.State != spec.MachineError || c.Status) {
 			t.Errorf("it is %+v", s)
+		}
+		d.Status = s
+		if again := assess(&d, inst, nil, t0.Add(time.Minute)); !reflect.DeepEqual(again, s) {
+			t.Errorf("a minute later it is %+v, before %+v", again, s)
 		}
 		for _, step := range Plan([]Desired{d}, Observed{Complete: true, Instances: []containerbroker.Instance{instance("web", unreadable)}},
 			Policy{Type: spec.LXD, Namespace: ns, Harvest: HarvestNone, Now: t0, Diff: noDiff}) {
