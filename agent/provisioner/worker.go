@@ -116,7 +116,7 @@ func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	switch {
 	case len(ids) == 0:
 	case len(w.busy) > 0 && !slices.ContainsFunc(ids, func(id state.ID) bool { return !own(id) }):
-		w.SignalWithin(gatherSettled)
+		w.SignalWithin(w.listings.settled())
 	default:
 		w.Signal()
 	}

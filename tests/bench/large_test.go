@@ -58,6 +58,7 @@ func (r *rig) many(n int) {
 	ours := took(apply)
 	syncs = r.syncs() - syncs
 	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
+	listings := r.proxy.Count(http.MethodGet, "/1.0/instances?")
 	detail := r.requests()
 	r.proxy.Watch(nil)
 
@@ -72,6 +73,8 @@ func (r *rig) many(n int) {
 
 	ratio(fmt.Sprintf("apply of %d until ready / lxd-benchmark launch --parallel 8", n), []time.Duration{ours}, []time.Duration{theirs}, 1.05)
 	bound(fmt.Sprintf("requests to LXD for an apply of %d", n), float64(requests), float64(4*n+6), "requests", detail)
+	// A listing a second would be more than a hundred.
+	bound(fmt.Sprintf("listings of LXD for an apply of %d", n), float64(listings), float64(40+n/10), "requests", "the pause between two is ten times as long as one takes")
 	bound(fmt.Sprintf("requests that enter every container for an apply of %d", n), float64(full), 1, "requests", "the read of the addresses after the last start")
 	bound(fmt.Sprintf("syncs of the store for an apply of %d", n), float64(syncs), float64(2*n+10), "syncs", "counted by the agent")
 	// The line through the targets of 24 and of 500 machines.

@@ -77,13 +77,21 @@ func (s Streams) ended() error {
 	return errLost
 }
 
+// lookShare times the duration of a look is the pause after it, up to longestPause, so
+// that the looks and the client's work with what they send leave the host most of its
+// time.
+const (
+	lookShare    = 20
+	longestPause = 2 * time.Second
+)
+
 // Follow calls look for every change, at least pause apart, and sends
 // heartbeats, until the client disconnects, the agent stops or the source is
-// lost.
+// lost. If pause is not zero, a slow look is followed by a longer pause.
 func Follow[T any](ctx context.Context, s Streams, l *Lines, changes <-chan T, pause time.Duration, look func(T) error) {
 	beat := time.NewTicker(s.Heartbeat)
 	defer beat.Stop()
-	looked := time.Now()
+	looked, due := time.Now(), pause
 	for {
 		var err error
 		select {
@@ -95,11 +103,15 @@ func Follow[T any](ctx context.Context, s Streams, l *Lines, changes <-chan T, p
 				break
 			}
 			// The watch joins the changes during the pause into one.
-			if rest := pause - time.Since(looked); rest > 0 && !wait(ctx, rest) {
+			if rest := due - time.Since(looked); rest > 0 && !wait(ctx, rest) {
 				err = s.ended()
 				break
 			}
+			began := time.Now()
 			err, looked = look(change), time.Now()
+			if pause > 0 {
+				due = max(pause, min(lookShare*looked.Sub(began), longestPause))
+			}
 		case <-beat.C:
 			err = l.Send(client.Line{})
 		}
