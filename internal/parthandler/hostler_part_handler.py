@@ -125,6 +125,8 @@ def name_of(filename):
 
 def read(path):
     """Return the bytes of a file, None if it cannot be read."""
+    if not os.path.isfile(path):  # the open of a pipe would block
+        return None
     try:
         with open(path, "rb") as f:
             return f.read()

@@ -3,8 +3,11 @@
 package cloudinit_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"hostler/tests/harness"
@@ -69,5 +72,25 @@ func TestUnnamedPartIsGone(t *testing.T) {
 				t.Errorf("after a change conf.d has %q, and cloud-init said %q", got, said)
 			}
 		})
+	}
+}
+
+// A pipe in conf.d does not hold up the boot: the handler replaces its own file, and
+// the check names another.
+func TestPipeInTheFolder(t *testing.T) {
+	for _, release := range releases(t) {
+		m := newMachine(t, release).installHandler().installProgram()
+		other := filepath.Join(m.confD, "other.yaml")
+		err := errors.Join(os.MkdirAll(m.confD, 0o755), syscall.Mkfifo(filepath.Join(m.confD, "cloud-init-user-data.yaml"), 0o600), syscall.Mkfifo(other, 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := m.boot(web)
+		if err := os.Remove(other); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.files(); len(got) != 1 || got["cloud-init-user-data.yaml"] != web || !strings.Contains(said, "other.yaml: it is not a file") {
+			t.Errorf("%s: conf.d has %q, and cloud-init said %q", release, got, said)
+		}
 	}
 }
