@@ -61,6 +61,8 @@ def list_types():
 
 
 def handle_part(data, ctype, filename, payload, frequency, headers):
+    if frequency == "always" and not os.path.isdir(CONF_D) and not os.path.exists(HOSTLER):
+        return  # the package was purged; before its installation the first boot writes
     if ctype == "__begin__":
         unchecked.clear()
     if ctype == "__end__" and unchecked:

@@ -94,3 +94,28 @@ func TestPipeInTheFolder(t *testing.T) {
 		}
 	}
 }
+
+// The handler of the user-data writes nothing at a later boot when the package was
+// purged, and writes again when it is installed.
+func TestPurgedPackage(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "host.yaml")
+	if err := os.WriteFile(host, []byte(web), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	message := harness.Run(t, filepath.Join(harness.Binaries(t, ""), "hostler"), "user-data", "-q", "-f", host, "--deb", "https://example.org/h.deb#sha256="+strings.Repeat("0a", 32))
+	for _, release := range releases(t) {
+		m := newMachine(t, release)
+		userData := m.replaced(message, false)
+		for i, files := range []int{1, 0, 1} {
+			if i == 2 {
+				m.installProgram()
+			}
+			if said := m.boot(userData); said != "" || len(m.files()) != files {
+				t.Errorf("%s: at boot %d conf.d has %q, and cloud-init said %q", release, i+1, m.files(), said)
+			}
+			if err := os.RemoveAll(filepath.Dir(m.confD)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
