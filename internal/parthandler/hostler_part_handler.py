@@ -6,12 +6,15 @@ user-data that begins with #hostler-config. A file is replaced only if its bytes
 differ, so the agent sees no change at an ordinary boot. The handler never
 removes a file: user-data may be gone for one boot, e.g. with its seed disk.
 """
+import glob
 import itertools
 import logging
 import os
 import re
 import subprocess
 import tempfile
+
+import yaml
 
 try:
     import grp
@@ -39,6 +42,8 @@ BARE = "text/x-not-multipart"
 # Such user-data if it mentions a MIME-Version near its start, e.g. in a machine's own
 # user-data: cloud-init takes it for a message.
 PLAIN = "text/plain"
+# The files of texts without a name. Earlier versions took cloud-init's name, part-001.
+UNNAMED = re.compile(r"/cloud-init-(user-data(?:-\d+)?|part-\d+)\.yaml$")
 FIRST_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*#hostler-config\s*?(\r?\n|$)", re.IGNORECASE)
 
 # cloud-init hands over the parts of the user-data, then those of the vendor-data,
@@ -101,20 +106,26 @@ def bare_name(body):
     """Return user-data, user-data-2 and so on for the texts without a name.
 
     The number that cloud-init gives a text counts all parts, and shifts when another
-    part comes or goes. A text that has a file already keeps it, so the file of one that
-    is gone is not replaced by another text.
+    part comes or goes. A text keeps the file that has it already, or that declares one
+    of its objects, so it does not replace the file of a text that is gone.
     """
-    free = ""
-    for number in itertools.count(1):
-        name = "user-data" if number == 1 else "user-data-%d" % number
-        path = os.path.join(CONF_D, name_of(name))
-        text = used[path][1] if path in used else read(path)
-        if text == body:
-            return name
-        if path not in used:
-            free = free or name
-        if text is None:
-            return free
+    texts = {path: read(path) for path in glob.glob(os.path.join(CONF_D, "cloud-init-*.yaml"))}
+    texts.update((path, text) for path, (_, text) in used.items())
+    texts = {name: texts[path] for path in sorted(sorted(texts), key=len) for name in UNNAMED.findall(path)}
+    mine = [name for name in texts if texts[name] == body]
+    free = [name for name in texts if os.path.join(CONF_D, name_of(name)) not in used]
+    declared = set() if mine else objects(body)
+    mine += [name for name in free if declared & objects(texts[name])]
+    numbers = ("user-data" if n == 1 else "user-data-%d" % n for n in itertools.count(1))
+    return mine[0] if mine else next(name for name in numbers if name not in texts or name in free)
+
+
+def objects(text):
+    """Return the objects that a text declares, e.g. ("machines", "web")."""
+    try:
+        return {(kind, name) for kind, named in yaml.safe_load(text).items() if isinstance(named, dict) for name in named}
+    except Exception:  # e.g. no YAML, or no text
+        return set()
 
 
 def name_of(filename):

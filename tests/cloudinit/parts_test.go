@@ -71,7 +71,27 @@ func TestUnnamedPartIsGone(t *testing.T) {
 			if got := m.files(); len(got) != 2 || got["cloud-init-user-data.yaml"] != changed || got["cloud-init-user-data-2.yaml"] != lan || said != "" {
 				t.Errorf("after a change conf.d has %q, and cloud-init said %q", got, said)
 			}
+			wider := strings.Replace(lan, "br-lan", "br-wide", 1)
+			said = m.boot("#include\nfile://" + m.write("wider", wider) + "\n")
+			if got := m.files(); len(got) != 2 || got["cloud-init-user-data.yaml"] != changed || got["cloud-init-user-data-2.yaml"] != wider || said != "" {
+				t.Errorf("after a change without the first conf.d has %q, and cloud-init said %q", got, said)
+			}
 		})
+	}
+}
+
+// A part without a name keeps the file that an earlier version named after
+// cloud-init's number, also when its text changes.
+func TestUnnamedPartOfAnEarlierVersion(t *testing.T) {
+	for _, release := range releases(t) {
+		for _, text := range []string{web, strings.Replace(web, "debian/12", "debian/13", 1)} {
+			m := newMachine(t, release).installHandler().installProgram()
+			m.write("etc/hostler/conf.d/cloud-init-part-001.yaml", web)
+			said := m.boot("#cloud-config-archive\n- type: text/hostler-config\n  content: |\n" + harness.Indented(text))
+			if got := m.files(); len(got) != 1 || got["cloud-init-part-001.yaml"] != text || said != "" {
+				t.Errorf("%s: conf.d has %q, and cloud-init said %q", release, got, said)
+			}
+		}
 	}
 }
 
