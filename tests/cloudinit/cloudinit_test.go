@@ -423,6 +423,10 @@ func TestPartsAreCheckedTogether(t *testing.T) {
 				t.Errorf("a part and a file: cloud-init said %q", said)
 			}
 			m = newMachine(t, release).installHandler().installProgram()
+			if said := m.boot(inLan); said != "" {
+				t.Errorf("a part with a network that was applied: cloud-init said %q", said)
+			}
+			m = newMachine(t, release).installHandler().installProgram()
 			said := m.boot("#hostler-config\nversion: 1\nmachines:\n  web: {type: lxd, image: debian/12, passwort: geheim}\n")
 			if want := "cloud-init-user-data.yaml:4:38: machines.web.passwort:"; !strings.Contains(said, want) || strings.Contains(said, "geheim") {
 				t.Errorf("cloud-init said %q, want %q without the password", said, want)

@@ -30,7 +30,7 @@ func (s *set) check(r Request) map[string]error {
 	for _, name := range s.order(r) {
 		doc := s.docs[name]
 		_, err := spec.ParseAmong(doc.Place, doc.Text, spec.Others{
-			Declared: declared.referable, Dropped: dropped[name], Claims: declared.claims, Where: where,
+			Declared: declared.referable, Dropped: dropped[name], Claims: declared.claims, Where: where, Open: r.Open,
 		})
 		if err != nil {
 			wrong[name] = err

@@ -68,6 +68,8 @@ type Request struct {
 	// all. If any is refused, the documents in force stay unchanged, and the
 	// result holds at most maxWrong reasons.
 	Together bool
+	// Open is true if the documents may refer to objects that none declares.
+	Open bool
 }
 
 // maxWrong bounds the refused documents of a request with Together.

@@ -76,7 +76,7 @@ func (a *app) userData(ctx context.Context, f userDataFlags) error {
 	if err != nil {
 		return err
 	}
-	declared, err := checkDocuments(docs, from, error.Error)
+	declared, err := checkDocuments(docs, from, error.Error, false)
 	if err != nil {
 		return from.name(err)
 	}

@@ -29,6 +29,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Long: "Check declarations, several files together, without an agent: for editors, commit hooks and\n" +
 			"CI. It checks the text only; `hostler plan` also looks at the host.\n" +
 			"With --system, check the files that the agent of this host reads: hostler.yaml and conf.d.\n" +
+			"They may refer to objects that `hostler apply` declared.\n" +
 			"Exit code 0: all are valid; 1: at least one is not.",
 		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/*.yaml -f extra.yaml\n  sudo hostler validate --system",
 		Args:    takesFiles,
@@ -46,7 +47,7 @@ func (a *app) validateCommand() *cobra.Command {
 			case system:
 				return a.validateSystem(cmd.Context(), config, text)
 			}
-			return a.validateFiles(cmd.Context(), files, text)
+			return a.validateFiles(cmd.Context(), files, text, false)
 		},
 	}
 	addFiles(cmd, &files, fileHelp)
@@ -59,8 +60,10 @@ func (a *app) validateCommand() *cobra.Command {
 // systemConfig is the configuration file of the host's agent.
 const systemConfig = "/etc/hostler/hostler.yaml"
 
-// validateFiles checks the documents that -f names. text formats a mistake.
-func (a *app) validateFiles(ctx context.Context, files []string, text func(error) string) error {
+// validateFiles checks the documents that -f names. text formats a mistake. If
+// open is true, a reference to an object that no document declares is a remark,
+// since the agent may have the object from `hostler apply`.
+func (a *app) validateFiles(ctx context.Context, files []string, text func(error) string, open bool) error {
 	docs, from, err := readDocuments(ctx, files, a.env.Stdin)
 	if err != nil {
 		errs := []error{err}
@@ -70,9 +73,14 @@ func (a *app) validateFiles(ctx context.Context, files []string, text func(error
 		}
 		return together(ctx, errs)
 	}
-	declared, err := checkDocuments(docs, from, text)
+	declared, err := checkDocuments(docs, from, text, open)
 	if err != nil {
 		return from.name(err)
+	}
+	if _, err := checkDocuments(docs, from, spec.Summary, false); err != nil {
+		for missing := range strings.Lines(from.name(err).Error()) {
+			a.remark("warning: " + strings.TrimSpace(missing) + "; it is no mistake if `hostler apply` declared it")
+		}
 	}
 	for i, d := range docs {
 		a.note("%s: valid, declaration %s of %s", line(from[d.Name]), declared[i].Name, count(len(declared[i].Objects()), "object"))
@@ -107,7 +115,7 @@ func (a *app) validateSystem(ctx context.Context, config string, text func(error
 		}
 	}
 	if len(files) > 0 {
-		if err := a.validateFiles(ctx, files, text); err != nil {
+		if err := a.validateFiles(ctx, files, text, true); err != nil {
 			wrong = append(wrong, err)
 		}
 	} else if len(wrong) == 0 {
@@ -140,10 +148,11 @@ func (a *app) validateConfig(path string, text func(error) string) error {
 
 // checkDocuments checks the text of all documents together and returns the
 // declarations in the same order. The error lists the mistakes of all
-// documents, each formatted by text.
-func checkDocuments(docs []client.Document, places places, text func(error) string) ([]spec.Declaration, error) {
+// documents, each formatted by text. open accepts references to objects that no
+// document declares.
+func checkDocuments(docs []client.Document, places places, text func(error) string, open bool) ([]spec.Declaration, error) {
 	all, lines, wrong := readAlone(docs, text)
-	r := documents.Request{Wanted: map[string]documents.Document{}}
+	r := documents.Request{Wanted: map[string]documents.Document{}, Open: open}
 	from := map[string]string{}
 	for i, decl := range all {
 		d := docs[i]
