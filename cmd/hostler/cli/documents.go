@@ -220,14 +220,23 @@ func listDir(dir string) ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if isDeclaration(e.Name()) && !e.IsDir() {
-			out = append(out, filepath.Join(dir, e.Name()))
+		path := filepath.Join(dir, e.Name())
+		switch info, err := os.Stat(path); {
+		case !isDeclaration(e.Name()) || e.IsDir():
+		case err == nil && !info.Mode().IsRegular(): // a read of a pipe would block
+			return nil, notAFile(path)
+		default:
+			out = append(out, path)
 		}
 	}
 	if len(out) == 0 {
 		return nil, usage("there is no *.yaml, *.yml or *.json in %s", dir)
 	}
 	return out, nil
+}
+
+func notAFile(path string) error {
+	return usage("%s: it is not a file; remove it, or give it a name without this ending", path)
 }
 
 func readFile(path string) ([]byte, error) {

@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/agent/client"
 )
@@ -19,5 +24,18 @@ func TestDocumentsShareASizeLimit(t *testing.T) {
 	}
 	if err := checkTogether(docs); err == nil || !strings.Contains(err.Error(), "64 files make a request of 16MiB, and a request has at most 16MiB") {
 		t.Error(err)
+	}
+}
+
+// A pipe in a folder of declarations is named, and not read: it may have no writer.
+func TestPipeAmongDeclarations(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe.yaml")
+	err := errors.Join(os.WriteFile(filepath.Join(dir, "lan.yaml"), []byte("version: 1\nnetworks: {lan: {bridge: br-lan}}\n"), 0o600), unix.Mkfifo(pipe, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, nil, &fakeTerminal{}, nil, "", "validate", "-f", dir); got.code != exitError || !strings.Contains(got.stderr, pipe+": it is not a file") {
+		t.Errorf("%+v", got)
 	}
 }

@@ -109,7 +109,7 @@ func (a *app) validateSystem(ctx context.Context, config string, text func(error
 		switch info, err := os.Stat(path); {
 		case !isDeclaration(e.Name()):
 		case err == nil && !info.Mode().IsRegular(): // the agent refuses it, because a read of a pipe would block
-			wrong = append(wrong, usage("%s: it is not a file; remove it, or give it a name without this ending", path))
+			wrong = append(wrong, notAFile(path))
 		default:
 			files = append(files, path)
 		}
