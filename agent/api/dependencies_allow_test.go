@@ -26,4 +26,10 @@ func TestTheHostRefuses(t *testing.T) {
 	if b.store.changes() != before {
 		t.Error("what was refused was written")
 	}
+	// A file of it may come into force when the host changes, unlike one that
+	// conflicts with another.
+	a := b.files(t, map[string]string{"net.yaml": "version: 1\nnetworks: {lan: {bridge: br-lan}}\n", "other.yaml": "version: 1\nnetworks: {wan: {bridge: br-wan}}\n", "wan.yaml": "version: 1\nnetworks: {wan: {bridge: br-far}}\n"})
+	if len(a.Refused) != 2 || !fault.Is(a.Refused[folder+"net.yaml"], fault.NotReady) || !fault.Is(a.Refused[folder+"wan.yaml"], fault.Conflict) {
+		t.Errorf("the files are refused for %v", a.Refused)
+	}
 }

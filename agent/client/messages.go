@@ -172,8 +172,8 @@ type FolderState struct {
 type RefusedFile struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
-	// Retried is true if the reason may pass. The agent then tries again without a
-	// change of the file.
+	// Retried is true if the reason may pass without a change of a document that is
+	// there, e.g. when another file declares a missing object.
 	Retried bool `json:"retried"`
 }
 

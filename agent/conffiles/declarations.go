@@ -19,6 +19,7 @@ import (
 	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/fault"
 )
 
 // Applier puts declaration files in force; the server of agent/api implements
@@ -219,7 +220,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 		if passes {
 			sooner(again)
 		}
-		refused = append(refused, declare.RefusedFile{Path: path, Reason: spec.Summary(why), Retried: passes})
+		refused = append(refused, declare.RefusedFile{Path: path, Reason: spec.Summary(why), Retried: passes && !fault.Is(why, fault.Conflict)})
 	}
 	if len(answer.Held) > 0 {
 		sooner(lookAgain)

@@ -56,13 +56,18 @@ func TestStateOfTheFolder(t *testing.T) {
 		return s.Read && len(s.Refused) == 1 && !s.Refused[0].Retried && strings.Contains(s.Refused[0].Reason, "db.yaml:2:1:")
 	})
 
-	read = c.News()
-	write("db.yaml", "version: 1\nmachines: {web: {type: lxd, image: debian/13}}\n")
-	<-read
-	eventually(t, "a refusal that may pass", func() bool {
-		s := c.State()
-		return s.Read && len(s.Refused) == 1 && s.Refused[0].Retried
-	})
+	for text, passes := range map[string]bool{
+		"machines: {db: {type: lxd, image: debian/12, networks: {eth0: {network: lan}}}}": true,  // another file may declare lan
+		"machines: {web: {type: lxd, image: debian/13}}":                                  false, // two files declare web
+	} {
+		read = c.News()
+		write("db.yaml", "version: 1\n"+text+"\n")
+		<-read
+		eventually(t, "the refusal of "+text, func() bool {
+			s := c.State()
+			return s.Read && len(s.Refused) == 1 && s.Refused[0].Retried == passes
+		})
+	}
 }
 
 // A file with a new time and the same content is read again, also behind a link.

@@ -144,7 +144,8 @@ func (w *State) refuses(docs []Document, m documents.Merged, host Host) (why, er
 	if why := trial.checkCount(); why != nil {
 		return why, nil
 	}
-	return host.Refuse(trial.Planned()), nil
+	// Unlike a conflict of documents, this passes when the host changes.
+	return fault.Wrap(fault.NotReady, host.Refuse(trial.Planned())), nil
 }
 
 // blame adds the new documents to refused for which the host has no room. Each

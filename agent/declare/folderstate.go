@@ -12,7 +12,7 @@ type FolderState struct {
 // RefusedFile is a file of a folder, or the folder itself, that is not in force.
 type RefusedFile struct {
 	Path, Reason string
-	// Retried is true if the reason may pass. The file is then read again without
-	// a change of it.
+	// Retried is true if the reason may pass without a change of a document that is
+	// there, e.g. when another file declares a missing object.
 	Retried bool
 }

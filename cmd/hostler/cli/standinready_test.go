@@ -26,7 +26,7 @@ func folderHost(retried, refused bool) *standIn {
 	}
 	if retried {
 		for i := range f.Refused {
-			f.Refused[i].Reason, f.Refused[i].Retried = "machine/web is declared by db.yaml too", true
+			f.Refused[i].Reason, f.Refused[i].Retried = `/etc/hostler/conf.d/web.yaml:3:9: the network "lan" is not declared in any document`, true
 		}
 	}
 	s.folder = []client.FolderState{{Path: f.Path}, f}

@@ -59,7 +59,13 @@ var standIns = map[string]func() *standIn{
 		refused.Reason = refused.Path + `:2:1: the key "machine" is not known here`
 		return s
 	},
-	"conflict": func() *standIn { return folderHost(true, true) },
+	"missing": func() *standIn { return folderHost(true, true) },
+	// Two files declare a machine differently.
+	"conflict": func() *standIn {
+		s := folderHost(false, true)
+		s.folder[len(s.folder)-1].Refused[0].Reason = "machine/web is declared differently at /etc/hostler/conf.d/db.yaml:3 and at /etc/hostler/conf.d/web.yaml:3; make both equal, or remove one"
+		return s
+	},
 	// web waits for its move.
 	"withheld": func() *standIn {
 		s := smallHost()

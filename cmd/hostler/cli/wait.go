@@ -22,7 +22,7 @@ func (a *app) waitCommand() *cobra.Command {
 			"gone. A machine that is not to run, by its declaration or by hand, is ready when it is\n" +
 			"stopped. Exit code 124: the time was up; 1: it failed for good.\n\n" +
 			"With --all, wait until the agent read conf.d and every declared object is ready. A file of\n" +
-			"conf.d with an error ends the wait with exit code 1.",
+			"conf.d with an error, or in conflict with another document, ends the wait with exit code 1.",
 		Example: "  hostler wait machine/web --for ready --timeout 5m\n  hostler wait declaration/web --for gone\n  hostler wait --all --timeout 20m",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all {
