@@ -62,9 +62,27 @@ func TestACopiedHostDeletesNothing(t *testing.T) {
 		l.close()
 	}
 	l.copyState("image", "state")
-	l.machine = "original"
+	for _, c := range []struct {
+		machine string
+		want    bool
+	}{{"original", true}, {"", false}, {"original", true}, {"", false}} {
+		l.machine = c.machine
+		l.begin()
+		deletes("the original with the machine-id '"+c.machine+"'", c.want)
+		l.close()
+	}
+	for _, machine := range []string{"", "", "later"} { // adopted without a machine-id, then it gets one
+		l.machine = machine
+		l.begin()
+		if err := l.object().Update(t.Context(), func(r *spec.HostRecord, _ *spec.HostStatus) { r.Recovery.AdoptHost() }); err != nil {
+			t.Fatal(err)
+		}
+		deletes("an adopted host", true)
+		l.close()
+	}
+	l.machine = "another"
 	l.begin()
-	deletes("the original again", true)
+	deletes("a copy of the adopted host", false)
 	l.close()
 }
 

@@ -109,8 +109,8 @@ func (h *host) allNotices(ctx context.Context) []string {
 		if why := record.Recovery.Withheld(""); why != "" && record.Recovery.CopiedTo == "" && record.Recovery.Phase == spec.RecoveryScanning {
 			texts = append(texts, "records may be missing, so the agent deletes nothing yet: it waits for "+why)
 		}
-		if record.Recovery.CopiedTo != "" {
-			texts = append(texts, "the store was made on a host with another machine-id, e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store, `hostler clean` removes it")
+		if why := record.Recovery.Copied(); why != "" {
+			texts = append(texts, why+", e.g. because this host's disk is a copy, so the agent deletes nothing; `hostler adopt --host` makes it this host's store, `hostler clean` removes it")
 		}
 		texts = append(texts, recovery.Current(status.Notices)...)
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -20,30 +21,50 @@ type Recovery struct {
 	// missing record of the type may mean that the store was lost.
 	Scans []string `json:"scans,omitempty"`
 	// Machine is the digest of the machine-id of the host whose store this is.
-	// CopiedTo is that of the present host if it differs, e.g. because the disk is
-	// a copy of the other host's. Then no destructive step is permitted.
+	// CopiedTo is that of the present host, or noMachine, if it differs, e.g.
+	// because the disk is a copy of the other host's. Then no destructive step is
+	// permitted.
 	Machine  string `json:"machine,omitempty"`
 	CopiedTo string `json:"copied-to,omitempty"`
 }
 
+// noMachine stands for the digest of a machine-id that is absent or unreadable.
+const noMachine = "none"
+
 // SeeMachine compares the digest of the host's machine-id with the recorded
-// digest. An empty digest means that the machine-id is unknown; it changes
-// nothing.
+// digest. An empty digest means that the machine-id is unknown, e.g. on a copy
+// whose file was emptied. So a host with a recorded digest counts as another one.
 func (r *Recovery) SeeMachine(digest string) {
-	switch {
-	case digest == "":
-	case r.Machine == "" || r.Machine == digest:
+	if r.Machine == "" || r.Machine == digest {
 		r.Machine, r.CopiedTo = digest, ""
-	default:
-		r.CopiedTo = digest
+		return
 	}
+	r.CopiedTo = cmp.Or(digest, noMachine)
 }
 
-// AdoptHost makes the store that of the present host.
+// AdoptHost makes the store that of the present host. Without a machine-id, the
+// first one that the host has is recorded.
 func (r *Recovery) AdoptHost() {
-	if r.CopiedTo != "" {
-		r.Machine, r.CopiedTo = r.CopiedTo, ""
+	switch r.CopiedTo {
+	case "":
+		return
+	case noMachine:
+		r.Machine = ""
+	default:
+		r.Machine = r.CopiedTo
 	}
+	r.CopiedTo = ""
+}
+
+// Copied returns why the store may be another host's, or "".
+func (r Recovery) Copied() string {
+	switch r.CopiedTo {
+	case "":
+		return ""
+	case noMachine:
+		return "the store was made on a host with a machine-id, and this host has none in /etc/machine-id"
+	}
+	return "the store was made on a host with another machine-id"
 }
 
 // ScanStorage names the scan of volumes and filesystems.
@@ -150,8 +171,8 @@ func (r *Recovery) End(id string) {
 // of the steps' instances. It is empty for steps on storage and on bridges that
 // nothing declares, because instances of any type may use those.
 func (r Recovery) Withheld(t ContainerType) string {
-	if r.CopiedTo != "" {
-		return "`hostler adopt --host` or `hostler clean`, because the store was made on a host with another machine-id"
+	if why := r.Copied(); why != "" {
+		return "`hostler adopt --host` or `hostler clean`, because " + why
 	}
 	pending := slices.Clone(r.Pending)
 	if _, waits := r.Uncompared[t]; waits {
