@@ -200,7 +200,8 @@ func TestShowHasTheNewestEvents(t *testing.T) {
 	}
 }
 
-// A copied store becomes the present host's store. Once more changes nothing.
+// A copied store becomes the present host's store, and the status says so until then.
+// Once more changes nothing.
 func TestACopiedHostIsAdopted(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -210,7 +211,10 @@ func TestACopiedHostIsAdopted(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for _, want := range []string{"the store was made on a host with another machine-id", ""} {
+		if st, err := c.Status(t.Context()); err != nil || st.Copied != want {
+			t.Errorf("the status says %q, %v, want %q", st.Copied, err, want)
+		}
 		if err := c.AdoptHost(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -56,6 +56,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 			if rec.Harvest != "" {
 				st.Harvest = rec.Harvest
 			}
+			st.Copied = rec.Recovery.Copied()
 		}
 	}
 	for _, t := range spec.ContainerTypes() {

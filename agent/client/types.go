@@ -167,6 +167,9 @@ type Status struct {
 	Notices []string `json:"notices"`
 	// Held says which removals wait for the user's consent, or is empty.
 	Held string `json:"held,omitempty"`
+	// Copied says why the store may be another host's, or is empty. The agent then
+	// deletes nothing.
+	Copied string `json:"copied,omitempty"`
 }
 
 // UnknownInstance is an instance with our stamp and no record.

@@ -96,6 +96,9 @@ func copiesOfAHostWithAMachine(t *testing.T, c *cloud, id string) {
 		if out := copied.Sh("hostler status"); !strings.Contains(out, "`hostler adopt --host`") || !strings.Contains(out, "`hostler clean`") {
 			t.Errorf("%s does not say what to do:\n%s", name, out)
 		}
+		if out, err := copied.Try("hostler status --wait --timeout 2m 2>&1; test $? = 2"); err != nil || !strings.Contains(out, "the host is degraded") {
+			t.Errorf("status --wait of %s: %v\n%s", name, err, out)
+		}
 		if name == "second" {
 			copied.released(id)
 			continue

@@ -108,6 +108,7 @@ var standIns = map[string]func() *standIn{
 		s := readyHost()
 		s.status.Drifted = []string{"web"}
 		s.status.Workers = []client.Worker{{Name: "setup-kvm", State: "failed", Message: "cannot watch the store: closed", Since: *before(time.Minute)}}
+		s.status.Copied = "the store was made on a host with another machine-id"
 		s.status.Held = "machine/old is no longer declared and still runs: `hostler allow destroy machine/old` removes it"
 		s.status.Guard = &client.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4 * time.Minute)}
 		return s

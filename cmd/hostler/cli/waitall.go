@@ -166,6 +166,9 @@ func degraded(st client.Status) (reasons []string) {
 	if st.Held != "" {
 		reasons = append(reasons, line(st.Held))
 	}
+	if st.Copied != "" {
+		reasons = append(reasons, st.Copied+"; `hostler adopt --host` makes it this host's store, `hostler clean` removes it")
+	}
 	if st.Guard != nil {
 		reasons = append(reasons, "the change of "+st.Guard.Object+" waits for `hostler confirm`")
 	}
