@@ -74,8 +74,3 @@ func declaredNames[T any](c *checker, kind string, own, others map[string]T) []s
 	slices.Sort(names)
 	return names
 }
-
-func (c *checker) filesystem(name string) Filesystem {
-	f, _ := declared(c, KindFilesystem, name, c.decl.Filesystems, c.others.Declared.Filesystems)
-	return f
-}

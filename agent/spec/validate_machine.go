@@ -166,12 +166,14 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 // shared.
 func (c *checker) shared(at, here, name string, places map[string]string) {
 	first := cmp.Or(places[name], claimantOf(c, c.others.Claims.filesystems, name))
+	filesystem, known := declared(c, KindFilesystem, name, c.decl.Filesystems, c.others.Declared.Filesystems)
 	switch {
 	case !c.ok(here):
+	case !known: // another document says whether it is shared
 	case first == "":
 		places[name] = here
-	case strings.HasPrefix(first, at+"."), c.filesystem(name).Shared:
-	case c.filesystem(name).Volume != "":
+	case strings.HasPrefix(first, at+"."), filesystem.Shared:
+	case filesystem.Volume != "":
 		c.bad(here, "%s has the filesystem %s already (%s); a filesystem on a volume belongs to one machine",
 			objectOf(first), quote(name), c.where(first))
 	default:
