@@ -91,6 +91,22 @@ func TestDocumentsShareNoVolumeBetweenFilesystemAndDevice(t *testing.T) {
 	}
 }
 
+// A change of an object is refused if it breaks machines of another document. The
+// reason names the same machine each time.
+func TestAChangeBreaksTheUsersOfAnotherDocument(t *testing.T) {
+	shared := file(t, "a", "filesystems: {www: {provider: rootfs, size: 64MiB, shared: true}}\n")
+	alone := file(t, "a", "filesystems: {www: {provider: rootfs, size: 64MiB}}\n")
+	const machine = "{type: lxd, image: debian/12, storage: [{filesystem: www, path: /srv}]}"
+	users := file(t, "b", "machines:\n  one: "+machine+"\n  two: "+machine+"\n")
+	const want = `machine/one at /conf.d/b.yaml:3 would become invalid: machine "two" has the filesystem "www" already`
+	for range 20 {
+		m := Merge(Request{InForce: named(shared, users), Wanted: named(alone, users), Owners: map[string]string{"filesystem/www": "a"}, Existing: shared.Declaration})
+		if err := m.Refused["a"]; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Fatalf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
 // An object that all its documents declare alike has one of them as owner, in
 // any order of the documents. Documents without conflicts are never refused,
 // and refused documents keep their former version.
