@@ -18,7 +18,7 @@ const (
 
 func (c *checker) machines() {
 	nics := c.networkTable()
-	ports := map[string]string{}
+	ports, renamed := map[string]string{}, map[string]string{}
 	users := storageUsers{writers: map[string]string{}, readers: map[string]string{}, filesystems: map[string]string{}}
 	for _, name := range c.names("machines") {
 		at := "machines." + name
@@ -42,15 +42,16 @@ func (c *checker) machines() {
 		}
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
-		c.checkRenamedFrom(at+".renamed-from", name, m.RenamedFrom)
+		c.checkRenamedFrom(at+".renamed-from", name, m.RenamedFrom, renamed)
 		if info, known := m.Type.Info(); m.Privileged && known && !info.Container {
 			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is %s; remove the key", m.Type)
 		}
 	}
 }
 
-// checkRenamedFrom checks a machine's former name.
-func (c *checker) checkRenamedFrom(at, name, previous string) {
+// checkRenamedFrom checks a machine's former name. renamed maps the document's
+// former names to their paths.
+func (c *checker) checkRenamedFrom(at, name, previous string, renamed map[string]string) {
 	_, stays := declared(c, KindMachine, previous, c.decl.Machines, c.others.Declared.Machines)
 	switch {
 	case !c.ok(at) || !c.has(at):
@@ -60,6 +61,8 @@ func (c *checker) checkRenamedFrom(at, name, previous string) {
 		c.bad(at, "%s is the machine's present name; write its previous name, or remove the key", quote(previous))
 	case stays:
 		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(previous), c.where("machines."+previous))
+	default:
+		c.once(renamed, nil, previous, at, "the former name of")
 	}
 }
 
