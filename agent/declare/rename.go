@@ -37,7 +37,7 @@ func (w *State) rename() {
 		for _, name := range slices.Sorted(maps.Keys(renames)) {
 			former, object := spec.KindMachine+"/"+renames[name], spec.KindMachine+"/"+name
 			o := w.objects[former]
-			if o.before == nil || w.owners[former] != "" || w.owners[object] == "" || w.making[o.before.UID] || !renamable(o.machine().Machine) {
+			if o == nil || o.before == nil || w.owners[former] != "" || w.owners[object] == "" || w.making[o.before.UID] || !renamable(o.machine().Machine) {
 				continue
 			}
 			renamed := newObject(ID(object))
