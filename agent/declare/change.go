@@ -130,6 +130,11 @@ func (w *State) alive(object string) (*object, error) {
 // if it is not known. token is the token of the stamp that the instance gets.
 func (w *State) Adopt(name string, machine spec.Machine, uid, token string) error {
 	object := spec.KindMachine + "/" + name
+	for other, o := range w.objects {
+		if m := o.machine(); m != nil && m.InstanceName == name && m.Machine.Type == machine.Type {
+			return fault.New(fault.Conflict, "cannot adopt %s/%s: it is the instance of %s, which was renamed", machine.Type, name, other)
+		}
+	}
 	if o := w.objects[object]; o != nil {
 		m := o.machine()
 		if o.life != state.Alive {

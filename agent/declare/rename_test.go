@@ -5,6 +5,8 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // Of two machines with the same former name in a document of an older agent, the
@@ -22,5 +24,18 @@ func TestTwoMachinesWithOneFormerName(t *testing.T) {
 		if got := w.objects["machine/"+name].machine().InstanceName; got != want {
 			t.Errorf("%s has the instance %q, want %q", name, got, want)
 		}
+	}
+}
+
+// The instance of a renamed machine is not adopted as another machine.
+func TestTheInstanceOfARenamedMachineIsNotAdopted(t *testing.T) {
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, InstanceName: "web"}
+	w, err := New([]state.Object{{ID: ID("machine/www"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulttest.Want(t, w.Adopt("web", record.Machine, "", "token"), fault.Conflict, "it is the instance of machine/www")
+	if err := w.Adopt("web", spec.Machine{Type: spec.KVM, Image: "debian/12"}, "", "token"); err != nil {
+		t.Errorf("an instance of another hypervisor: %v", err)
 	}
 }
