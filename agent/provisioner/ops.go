@@ -102,7 +102,7 @@ func (o *operation) create(ctx context.Context) error {
 // made records the machine's new instance in the status and closes the
 // machine's intents.
 func (o *operation) made(ctx context.Context, token, ref, image string) error {
-	o.d.Status.Instance = &spec.InstanceInfo{Name: o.d.Name, Token: token, Image: ref, ImageID: image, Created: o.w.Now()}
+	o.d.Status.Instance = &spec.InstanceInfo{Name: o.d.instanceName(), Token: token, Image: ref, ImageID: image, Created: o.w.Now()}
 	o.d.Status.StartedAt, o.d.Status.Deaths = nil, 0
 	o.d.Status.RestartsDone = o.d.Record.RestartRequest
 	if err := o.save(ctx); err != nil {

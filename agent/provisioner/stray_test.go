@@ -111,3 +111,22 @@ func TestP25FailedForgetWaits(t *testing.T) {
 		t.Errorf("three tries in %s", took)
 	}
 }
+
+// The status of a renamed machine names the instance that exists, also after a
+// recreate.
+func TestARenamedMachineIsMadeAgain(t *testing.T) {
+	r := newRig(t)
+	renamed := func(m *spec.MachineRecord) { m.InstanceName = "web" }
+	r.declare("www", renamed)
+	r.start()
+	r.awaitState("www", spec.MachineRunning)
+	made, _ := r.fake.Get("web")
+	r.declare("www", renamed, func(m *spec.MachineRecord) {
+		m.Machine.Image = "debian/13"
+		m.Consent([]string{"recreate"})
+	})
+	r.eventually("the recreate", func() bool { now, there := r.fake.Get("web"); return there && now.Stamp.Token != made.Stamp.Token })
+	if s := r.awaitState("www", spec.MachineRunning); s.Instance.Name != "web" {
+		t.Errorf("the instance is named %q", s.Instance.Name)
+	}
+}
