@@ -83,3 +83,13 @@ func ownInstances(desired []Desired, instances []containerbroker.Instance, owner
 	}
 	return byUID
 }
+
+// machineOf returns the name of the machine that has the instance, or "".
+func (p *planner) machineOf(inst *containerbroker.Instance) string {
+	for i := range p.desired {
+		if d := &p.desired[i]; inst.Stamp != nil && d.UID == inst.Stamp.UID && d.instanceName() == inst.Name {
+			return d.Name
+		}
+	}
+	return ""
+}

@@ -83,6 +83,7 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 // planner indexes one observation.
 type planner struct {
 	policy  Policy
+	desired []Desired
 	records map[string]bool // by uid
 	byUID   map[string]*containerbroker.Instance
 	byName  map[string]*containerbroker.Instance
@@ -93,6 +94,7 @@ type planner struct {
 func newPlanner(desired []Desired, observed Observed, policy Policy) *planner {
 	p := &planner{
 		policy:  policy,
+		desired: desired,
 		records: make(map[string]bool, len(desired)),
 		byUID:   ownInstances(desired, observed.Instances, policy.owner()),
 		byName:  make(map[string]*containerbroker.Instance, len(observed.Instances)),
@@ -161,6 +163,8 @@ func (p *planner) conflict(d *Desired, other *containerbroker.Instance) Step {
 	case other.Stamp != nil && !p.policy.owner().Owns(*other):
 		held = fmt.Sprintf("an instance named %q has the stamp of another store: take it over with `hostler adopt %s/%s`, "+
 			"or, if another agent uses this namespace too, give one of the agents another namespace", other.Name, d.Record.Machine.Type, other.Name)
+	case p.machineOf(other) != "":
+		held = fmt.Sprintf("the instance named %q is that of machine/%s, which was renamed: give this machine another name", other.Name, p.machineOf(other))
 	case other.Stamp != nil && MadeAs(*other, d.Record.Machine.Type) != "":
 		held = fmt.Sprintf("an instance named %q was made for a machine of type %s: take it over with `hostler adopt %s/%s`, or delete it with the hypervisor's tools",
 			other.Name, MadeAs(*other, d.Record.Machine.Type), d.Record.Machine.Type, other.Name)
