@@ -57,8 +57,9 @@ func (w *State) Apply(q Request, host Host) (a Applied, err error) {
 		return a, err
 	}
 	impacts := slices.DeleteFunc(slices.Clone(q.Allow), func(i string) bool { return i == impactDestroy })
-	if len(impacts) > 0 {
-		w.allow(impacts, q.Documents, steps)
+	// A step that is no longer held may cause another held step: a machine restarts
+	// for the new addresses of its network.
+	for allowed := map[string]bool{}; w.allow(impacts, q.Documents, steps, allowed); {
 		if steps, err = w.steps(q.Documents, a.Removed, host); err != nil {
 			return a, err
 		}

@@ -26,24 +26,33 @@ type Unread struct {
 }
 
 // allow records consent to the impacts for those objects of the documents that
-// are changed or have a held step.
-func (w *State) allow(impacts []string, docs []Document, steps []plan.Step) {
+// are changed or have a held step. It leaves out the objects in allowed, adds the
+// others to it, and reports whether there are others.
+func (w *State) allow(impacts []string, docs []Document, steps []plan.Step, allowed map[string]bool) (more bool) {
+	if len(impacts) == 0 {
+		return false
+	}
 	held := map[string]bool{}
 	for _, st := range steps {
 		held[st.Object] = held[st.Object] || st.Held != ""
 	}
 	for object := range Scope(docs) {
-		o := w.objects[object]
+		o, consent := w.objects[object], impacts
 		switch {
-		case o.before == nil && o.renamed == nil || !o.allows:
+		case allowed[object], o.before == nil && o.renamed == nil, !o.allows:
+			continue
 		case held[object], o.changed():
-			o.now.Consent(impacts)
 		case o.isPending() && slices.Contains(impacts, spec.AllowRestart) && !o.allowsRestart():
 			// The steps are not known yet. Consent to a restart is accepted already,
 			// because it loses no data. Consent to a recreate must wait for its plan.
-			o.now.Consent([]string{spec.AllowRestart})
+			consent = []string{spec.AllowRestart}
+		default:
+			continue
 		}
+		o.now.Consent(consent)
+		allowed[object], more = true, true
 	}
+	return more
 }
 
 // Consent records consent to an impact on held objects. errs has an entry for

@@ -44,7 +44,7 @@ func TestAllowNetworks(t *testing.T) {
 		if changed && allowed(w) != nil {
 			t.Errorf("mtu %d: allowed before it was asked: %v", step.mtu, allowed(w))
 		}
-		w.allow([]string{"restart"}, docs, heldStep("network/lan", step.held))
+		w.allow([]string{"restart"}, docs, heldStep("network/lan", step.held), map[string]bool{})
 		if got := allowed(w); !slices.Equal(got, step.want) {
 			t.Errorf("mtu %d: allowed %v, want %v", step.mtu, got, step.want)
 		}
@@ -66,7 +66,7 @@ func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.putAll(docs...)
-		w.allow([]string{"recreate", "restart"}, docs, nil)
+		w.allow([]string{"recreate", "restart"}, docs, nil, map[string]bool{})
 		if got := w.objects["machine/web"].head().Allow; slices.Equal(got, []string{"restart"}) != want {
 			t.Errorf("%s: allowed %v", state1, got)
 		}
@@ -85,7 +85,7 @@ func TestConsentForARenamedMachine(t *testing.T) {
 	renamed.RenamedFrom, renamed.Nesting = "web", true
 	docs := []Document{applied("site", spec.Declaration{Machines: map[string]spec.Machine{"www": renamed}})}
 	w.putAll(docs...)
-	w.allow([]string{"restart"}, docs, heldStep("machine/www", true))
+	w.allow([]string{"restart"}, docs, heldStep("machine/www", true), map[string]bool{})
 	if m := w.objects["machine/www"].machine(); m.InstanceName != "web" || !m.AllowsRestart(&spec.MachineStatus{}) {
 		t.Errorf("the record is %+v", m)
 	}
@@ -102,7 +102,7 @@ func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.putAll(docs...)
-		w.allow([]string{"recreate"}, docs, heldStep("machine/web", held))
+		w.allow([]string{"recreate"}, docs, heldStep("machine/web", held), map[string]bool{})
 		writes := slices.ContainsFunc(w.Writes(), func(wr state.Write) bool { return wr.ID == ID("machine/web") })
 		if writes != held {
 			t.Errorf("held %v: written %v", held, writes)
@@ -135,5 +135,53 @@ func TestARemovedObjectHasAStep(t *testing.T) {
 	steps := withRemoved([]plan.Step{{Object: "machine/one", Action: "delete"}}, []string{"machine/one", "machine/two"})
 	if len(steps) != 2 || steps[1].Object != "machine/two" || steps[1].Action != "delete" {
 		t.Errorf("steps %+v", steps)
+	}
+}
+
+// Consent covers the steps that other allowed steps cause: a machine restarts for
+// the new addresses of its network.
+func TestConsentCoversTheStepsThatItCauses(t *testing.T) {
+	network := spec.NetworkRecord{Header: spec.Header{Declaration: "site"}, Network: spec.Network{Bridge: "br0", Addresses: []string{"10.0.0.1/24"}}}
+	machine := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{
+		Type: spec.LXD, Image: "debian/12", Networks: map[string]spec.NIC{"eth0": {Network: "lan"}},
+	}}
+	status := spec.MachineStatus{State: spec.MachineRunning, ObservedGeneration: 1, Instance: &spec.InstanceInfo{Name: "web"}}
+	w, err := New([]state.Object{
+		{ID: ID("network/lan"), UID: "n", Revision: 1, Generation: 1, Life: state.Alive, Spec: spec.Encode(network)},
+		{ID: ID("machine/web"), UID: "m", Revision: 1, Generation: 1, Life: state.Alive, Spec: spec.Encode(machine), Status: spec.Encode(status)},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restart := func(object string, allowed bool) plan.Step {
+		st := plan.Step{Object: object, Action: "restart", Impact: plan.Restart, Held: "--allow restart", Allow: plan.Restart}
+		if allowed {
+			st.Held, st.Allow = "", ""
+		}
+		return st
+	}
+	host := Host{
+		Refuse: func([]Planned) error { return nil },
+		Plan: func([]Planned, map[string]bool) ([]plan.Step, error) {
+			changes := len(w.objects["network/lan"].head().Allow) > 0
+			steps := []plan.Step{restart("network/lan", changes)}
+			if changes {
+				steps = append(steps, restart("machine/web", w.objects["machine/web"].machine().AllowsRestart(&status)))
+			}
+			return steps, nil
+		},
+	}
+	network.Network.Addresses = []string{"10.0.1.1/24"}
+	docs := []Document{applied("site", spec.Declaration{
+		Networks: map[string]spec.Network{"lan": network.Network}, Machines: map[string]spec.Machine{"web": machine.Machine},
+	})}
+	a, err := w.Apply(Request{Documents: docs, Allow: []string{"restart"}}, host)
+	if err != nil || len(a.Steps) != 2 || a.Steps[0].Held+a.Steps[1].Held != "" {
+		t.Errorf("%+v, %v", a.Steps, err)
+	}
+	for object, o := range w.objects {
+		if m := o.machine(); m != nil && m.RestartConsents != 1 {
+			t.Errorf("%s has %d consents", object, m.RestartConsents)
+		}
 	}
 }
