@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -228,6 +229,8 @@ func (f *follower) checked(ctx context.Context) error {
 		}
 		err = nil
 	}
+	followed := f.goals.machines()
+	maps.DeleteFunc(todo, func(name, _ string) bool { return !slices.Contains(followed, name) })
 	f.todo = todo
 	switch {
 	case err != nil:
