@@ -174,10 +174,10 @@ type Planned struct {
 	Steps []plan.Step
 	// Links are the permitted steps on the network's own bridge.
 	Links []hostnet.Step
-	// Held describes a change that awaits permission. Waiting names the
-	// obstacle to the network's deletion. Errs are the reasons why the bridge
-	// cannot be as declared.
-	Held, Waiting string
+	// Cuts describes a change that cuts off guests, and Held one that awaits
+	// permission. Waiting names the obstacle to the network's deletion. Errs are
+	// the reasons why the bridge cannot be as declared.
+	Cuts, Held, Waiting string
 	// Waits is the reason why a change of the host's own network is not final
 	// yet.
 	Waits string

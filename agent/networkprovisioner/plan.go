@@ -197,9 +197,11 @@ func (m *maker) begin(n Network) Planned {
 			cuts = append(cuts, c.Field)
 		}
 	}
-	if guests := m.attached(n); len(cuts) > 0 && len(guests) > 0 && !allows(n) {
-		p.Is = *was
-		p.Held = fmt.Sprintf("changing %s cuts off %s", strings.Join(cuts, " and "), strings.Join(guests, ", "))
+	if guests := m.attached(n); len(cuts) > 0 && len(guests) > 0 {
+		p.Cuts = fmt.Sprintf("changing %s cuts off %s", strings.Join(cuts, " and "), strings.Join(guests, ", "))
+		if !allows(n) {
+			p.Is, p.Held = *was, p.Cuts
+		}
 	}
 	return p
 }

@@ -38,8 +38,11 @@ func describe(n Network, p Planned, o Observed) []plan.Step {
 	if len(s.Changes) > 0 {
 		s.Impact = plan.Live
 		words = []string{"changes " + fieldsOf(s.Changes)}
+		if p.Cuts != "" {
+			s.Impact, words = plan.Restart, []string{p.Cuts}
+		}
 		if p.Held != "" {
-			s.Impact, s.Held, s.Allow, words = plan.Restart, "--allow "+string(plan.Restart), plan.Restart, []string{p.Held}
+			s.Held, s.Allow = "--allow "+string(plan.Restart), plan.Restart
 		}
 	} else {
 		for _, l := range p.Links {

@@ -236,6 +236,7 @@ func TestChangesThatCutOffGuestsAreHeld(t *testing.T) {
 		t.Errorf("done unasked: %+v", n.Status)
 	}
 	n.Record.Allow = []string{"restart"}
+	equalText(t, "allowed", said(Make(d, o, policy())), "update lan restart: changing bridge cuts off machine/db, machine/web;")
 	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "veth1", Kind: "veth", Master: "br-lan", MasterKind: "bridge"})
 	carryOut(t, &d, &o)
 	if _, there := o.Host.Link("br-lan"); !there || n.Status.Applied.Bridge != "br-new" {
