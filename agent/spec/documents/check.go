@@ -44,7 +44,7 @@ func (s *set) check(r Request) map[string]error {
 	if len(wrong) > 0 {
 		return wrong
 	}
-	return s.checkUsers(r, declared)
+	return s.checkUsers(r, declared, where)
 }
 
 // dropped returns, by document, the objects that it declared before and that no
@@ -168,7 +168,7 @@ func (s *set) order(r Request) []string {
 // checkUsers finds the new documents that change an object in a way that breaks
 // another document's machine or filesystem, e.g. a network whose new subnet has
 // no room for a declared address.
-func (s *set) checkUsers(r Request, all unions) map[string]error {
+func (s *set) checkUsers(r Request, all unions, where map[string]string) map[string]error {
 	changed := map[string]string{} // maps an object to the new document that changes the object
 	for name := range s.new {
 		if !s.new[name] {
@@ -194,7 +194,7 @@ func (s *set) checkUsers(r Request, all unions) map[string]error {
 				continue
 			}
 			one := alone(doc.Declaration, user)
-			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: all.referable, Claims: all.claims})
+			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: all.referable, Claims: all.claims, Where: where})
 			var es spec.Errors
 			if errors.As(err, &es) {
 				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would become invalid: %s", user, doc.at(user), es[0].Message)

@@ -98,7 +98,7 @@ func TestAChangeBreaksTheUsersOfAnotherDocument(t *testing.T) {
 	alone := file(t, "a", "filesystems: {www: {provider: rootfs, size: 64MiB}}\n")
 	const machine = "{type: lxd, image: debian/12, storage: [{filesystem: www, path: /srv}]}"
 	users := file(t, "b", "machines:\n  one: "+machine+"\n  two: "+machine+"\n")
-	const want = `machine/one at /conf.d/b.yaml:3 would become invalid: machine "two" has the filesystem "www" already`
+	const want = `machine/one at /conf.d/b.yaml:3 would become invalid: machine "two" has the filesystem "www" already (/conf.d/b.yaml:4)`
 	for range 20 {
 		m := Merge(Request{InForce: named(shared, users), Wanted: named(alone, users), Owners: map[string]string{"filesystem/www": "a"}, Existing: shared.Declaration})
 		if err := m.Refused["a"]; err == nil || !strings.HasPrefix(err.Error(), want) {
