@@ -190,7 +190,7 @@ func forAPI(progress func(client.Progress)) images.Progress {
 	return func(message string, percent int) { progress(client.Progress{Message: message, Percent: percent}) }
 }
 
-// Names returns the names of the images in a type's hypervisor, or nil if the
+// Names returns the names and ids of the images in a type's hypervisor, or nil if the
 // hypervisor does not answer within listTimeout.
 func (s Service) Names(ctx context.Context, t spec.ContainerType) []string {
 	store, err := s.Of(t)
@@ -203,7 +203,7 @@ func (s Service) Names(ctx context.Context, t spec.ContainerType) []string {
 	}
 	var names []string
 	for _, row := range rows {
-		names = append(names, row.Aliases...)
+		names = append(append(names, row.Aliases...), row.ID)
 	}
 	return names
 }

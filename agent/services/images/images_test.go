@@ -67,3 +67,14 @@ func TestDeleteOfAllUnusedVersions(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The names of a hypervisor's images include the fingerprints, by which an exported
+// machine names its image.
+func TestNamesIncludeFingerprints(t *testing.T) {
+	s := Service{Of: func(spec.ContainerType) (containerbroker.ImageStore, error) {
+		return &store{all: []containerbroker.HypervisorImage{{ID: "11111111", Aliases: []string{"tiny"}}, {ID: "22222222"}}}, nil
+	}}
+	if got := s.Names(t.Context(), spec.LXD); !slices.Equal(got, []string{"tiny", "11111111", "22222222"}) {
+		t.Errorf("got %v", got)
+	}
+}
