@@ -8,6 +8,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 func (s *Server) remove(ctx context.Context, i *in[client.DeleteRequest]) (*out[client.DeleteAnswer], error) {
@@ -88,7 +89,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 func (s *Server) imageCame(ctx context.Context, reference string) {
 	err := s.rewrite(ctx, false, func(w *declare.State) error { w.RetryImage(reference); return nil })
 	if err != nil {
-		s.log.Warn("The machines that lacked an image cannot be retried.", "image", fault.Clip(reference, 128), "error", err)
+		s.log.Warn("The machines that lacked an image cannot be retried.", "image", fault.Clip(oneline.Address(reference), 128), "error", err)
 	}
 }
 

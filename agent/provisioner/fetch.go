@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // fetch makes the image available to the hypervisor and returns the image's id
 // in the hypervisor.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
-	o.show(ctx, "fetching image "+ref)
+	o.show(ctx, "fetching image "+oneline.Address(ref))
 	waitCtx, done := o.wait(ctx)
 	defer done()
 	image, err := o.w.Images.EnsureImage(waitCtx, ref, o.progress(ctx))

@@ -12,6 +12,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 const (
@@ -89,7 +90,7 @@ func (o *operation) create(ctx context.Context) error {
 		}
 		return fmt.Errorf("cannot record the new instance, so it was removed: %w", err)
 	}
-	o.event(ctx, state.LevelInfo, "Created", "made from "+ref)
+	o.event(ctx, state.LevelInfo, "Created", "made from "+oneline.Address(ref))
 	if !o.d.wantsRunning() {
 		return nil
 	}

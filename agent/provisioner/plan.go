@@ -11,6 +11,7 @@ import (
 	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // intentGrace is the time for which the removal of a machine waits for the
@@ -213,7 +214,7 @@ func (p *planner) absent(d *Desired) []Step {
 		return nil
 	}
 	m := d.Record.Machine
-	detail := fmt.Sprintf("%s from %s", m.Type, m.Image)
+	detail := fmt.Sprintf("%s from %s", m.Type, oneline.Address(m.Image))
 	if d.Status.Instance != nil {
 		detail += ", again: its instance is gone"
 	}

@@ -5,6 +5,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"hostler/internal/oneline"
 )
 
 // imagePattern is the form of an image reference by name: OS/RELEASE or
@@ -43,17 +45,17 @@ func (c *checker) image(at string, m Machine) {
 	case imageForm.MatchString(ref):
 	case named && of.OwnImages:
 		if !aliasForm.MatchString(rest) {
-			c.bad(at, "%s has no alias; add an alias of %s, like %s:my-image", quote(ref), of.Hypervisor, of.Type)
+			c.bad(at, "%s has no alias; add an alias of %s, like %s:my-image", quote(oneline.Address(ref)), of.Hypervisor, of.Type)
 		} else if known && m.Type != of.Type {
 			c.bad(at, "an image of %s's own cannot be used by a machine of type %s; use an image like debian/12", of.Hypervisor, m.Type)
 		}
 	case named && ref == UnknownImage(of.Type):
 		if m.Type != of.Type {
-			c.bad(at, "%s is the disk of a %s machine that was taken over; use an image like debian/12", quote(ref), of.Hypervisor)
+			c.bad(at, "%s is the disk of a %s machine that was taken over; use an image like debian/12", quote(oneline.Address(ref)), of.Hypervisor)
 		}
 	case scheme == "simplestreams":
 		if !simplestreamsForm.MatchString(rest) {
-			c.bad(at, "%s is not a simplestreams reference; write simplestreams:SERVER/IMAGE, like simplestreams:images/debian/12", quote(ref))
+			c.bad(at, "%s is not a simplestreams reference; write simplestreams:SERVER/IMAGE, like simplestreams:images/debian/12", quote(oneline.Address(ref)))
 		}
 	case scheme == "file":
 		c.imageFile(at, rest)
@@ -62,12 +64,12 @@ func (c *checker) image(at string, m Machine) {
 	case scheme == "http":
 		c.bad(at, "images are not fetched over http:, where anyone on the way can change them; use https: or a file:")
 	case imageColonForm.MatchString(ref):
-		c.bad(at, "%s is not an image reference; did you mean %s?", quote(ref), quote(imageColonForm.ReplaceAllString(ref, "$1/$2")))
+		c.bad(at, "%s is not an image reference; did you mean %s?", quote(oneline.Address(ref)), quote(imageColonForm.ReplaceAllString(ref, "$1/$2")))
 	case imageForm.MatchString(rest) && nameForm.MatchString(scheme):
-		c.bad(at, "%s is not an image reference; did you mean %s?", quote(ref), quote("simplestreams:"+scheme+"/"+rest))
+		c.bad(at, "%s is not an image reference; did you mean %s?", quote(oneline.Address(ref)), quote("simplestreams:"+scheme+"/"+rest))
 	default:
 		c.bad(at, "%s is not an image reference; write OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, "+
-			"https://HOST/PATH#sha256=DIGEST, %s or simplestreams:SERVER/IMAGE", quote(ref), ownSchemes(":ALIAS", ", "))
+			"https://HOST/PATH#sha256=DIGEST, %s or simplestreams:SERVER/IMAGE", quote(oneline.Address(ref)), ownSchemes(":ALIAS", ", "))
 	}
 }
 
@@ -87,7 +89,7 @@ func (c *checker) imageURL(at, ref string) {
 	u, err := url.Parse(ref)
 	switch {
 	case err != nil || u.Host == "" || u.Path == "" || u.Path == "/":
-		c.bad(at, "%s is not the address of a file; write https://HOST/PATH#sha256=DIGEST", quote(ref))
+		c.bad(at, "%s is not the address of a file; write https://HOST/PATH#sha256=DIGEST", quote(oneline.Address(ref)))
 	case u.User != nil:
 		c.bad(at, "an address with a user name or password cannot be used for an image; serve the file without a login")
 	default:

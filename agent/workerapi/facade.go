@@ -7,6 +7,7 @@ import (
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // ensureImage makes the agent prepare an image, because a worker in a separate
@@ -25,7 +26,7 @@ func (c *call) ensureImage() error {
 		if declared, err := c.h.named.declares(ctx, c.store, c.t, req.Reference); err != nil {
 			return client.Image{}, err
 		} else if !declared {
-			return client.Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", fault.Clip(req.Reference, 256), c.t)
+			return client.Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", fault.Clip(oneline.Address(req.Reference), 256), c.t)
 		}
 		id, err := c.h.o.Ensure(ctx, c.t, req.Reference, report)
 		return client.Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err

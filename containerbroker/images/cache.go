@@ -16,6 +16,7 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/flight"
+	"hostler/internal/oneline"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
@@ -170,10 +171,10 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 		return Artifact{}, err
 	}
 	if r.Kind.own() {
-		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside the hypervisor, which only its driver resolves", r)
+		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside the hypervisor, which only its driver resolves", r.shown())
 	}
 	if !format.known() {
-		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
+		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r.shown(), format)
 	}
 	name := key(r, format)
 	shared := name
@@ -201,7 +202,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
 			c.failed.Store(name, c.o.Clock())
-			c.log.Warn("image cannot be refreshed; the cached image is used", "image", r.String(), "reason", askErr.Error())
+			c.log.Warn("image cannot be refreshed; the cached image is used", "image", r.shown(), "reason", askErr.Error())
 			return a, nil
 		}
 		return fresh, askErr
@@ -240,10 +241,10 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 		return Artifact{}, err
 	}
 	if r.Kind != kindName {
-		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: only os/release[/variant] can be built", r)
+		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: only os/release[/variant] can be built", r.shown())
 	}
 	if !format.known() {
-		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: unknown format %q", r, format)
+		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: unknown format %q", r.shown(), format)
 	}
 	// The key differs from the key in ensure(), because an explicit build must
 	// not be answered from the cache.
@@ -255,7 +256,7 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 		defer unlock()
 		a, err := c.obtain(ctx, buildSource{c}, r, format, report)
 		if fault.Is(err, fault.NotFound) {
-			return Artifact{}, fault.New(fault.NotFound, "cannot build image %s: this host %w", r, err)
+			return Artifact{}, fault.New(fault.NotFound, "cannot build image %s: this host %w", r.shown(), err)
 		}
 		return a, err
 	})
@@ -287,9 +288,9 @@ func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 			continue
 		}
 		if err := c.deleteEntry(ctx, e); err != nil {
-			return fmt.Errorf("cannot delete image %s: %w", e.Reference, err)
+			return fmt.Errorf("cannot delete image %s: %w", oneline.Address(e.Reference), err)
 		}
-		c.log.Info("image deleted", "image", e.Reference, "digest", e.Digest)
+		c.log.Info("image deleted", "image", oneline.Address(e.Reference), "digest", e.Digest)
 	}
 	return c.sweep(0)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // Downloads tunes downloads over https.
@@ -64,7 +64,7 @@ func (s httpsSource) fetch(ctx context.Context, j job) (product, error) {
 func (c *Cache) client() *http.Client {
 	client := &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if req.URL.Scheme != "https" {
-			return fault.New(fault.Invalid, "it redirects to %s, which is not https", req.URL.Redacted())
+			return fault.New(fault.Invalid, "it redirects to %s, which is not https", oneline.Address(req.URL.String()))
 		}
 		if len(via) > maxRedirects {
 			return fault.New(fault.Invalid, "it redirects more than %d times", maxRedirects)
@@ -121,7 +121,7 @@ func (c *Cache) download(ctx context.Context, address, path string, want part, r
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("cannot download %s: %w", redact(address), err)
+		return fmt.Errorf("cannot download %s: %w", oneline.Address(address), err)
 	}
 	return nil
 }
@@ -146,15 +146,4 @@ func contentRange(s string) (first, total int64, ok bool) {
 	}
 	total, err = strconv.ParseInt(all, 10, 64)
 	return first, total, err == nil
-}
-
-// redact removes user, query and fragment from an address, because they may
-// hold secrets.
-func redact(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "the address"
-	}
-	u.RawQuery, u.Fragment, u.User = "", "", nil
-	return u.String()
 }

@@ -16,6 +16,7 @@ import (
 
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // The directories in the cache.
@@ -174,7 +175,7 @@ func (c *Cache) proveEntry(ctx context.Context, e entry) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c.log.Warn("image file is damaged and is fetched again when needed", "image", e.Reference, "file", b.SHA256, "reason", err.Error())
+		c.log.Warn("image file is damaged and is fetched again when needed", "image", oneline.Address(e.Reference), "file", b.SHA256, "reason", err.Error())
 		if err := c.quarantine(b.SHA256); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // Kind is the form of a reference.
@@ -70,7 +71,7 @@ var (
 // ParseRef parses an image reference. Its errors are fault.Invalid.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
-		return Ref{}, fault.New(fault.Invalid, "cannot use image %q: %s", clip(s), why)
+		return Ref{}, fault.New(fault.Invalid, "cannot use image %q: %s", clip(oneline.Address(s)), why)
 	}
 	if s == "" {
 		return bad("the reference is empty")
@@ -125,6 +126,9 @@ func ParseRef(s string) (Ref, error) {
 	}
 	return bad("it must be os/release[/variant], or begin with file:, https:, lxd:, incus: or simplestreams:")
 }
+
+// shown returns the reference for messages, without secrets.
+func (r Ref) shown() string { return oneline.Address(r.String()) }
 
 // String returns the reference as it was written.
 func (r Ref) String() string {

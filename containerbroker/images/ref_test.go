@@ -37,11 +37,11 @@ func TestBadReferencesAreInvalid(t *testing.T) {
 		"", "debian", "Debian/12", "debian/", "/debian/12", "debian/12/a/b", "debian:12", "debian/../12", "debian/12\n",
 		"file:/x", "file:x#sha256=" + digest, "file:/a/../b#sha256=" + digest, "file:/x#sha256=00", "file:/x#sha256=" + strings.ToUpper(digest),
 		"file:/#sha256=" + digest, "file:/x#md5=" + digest, "file:/a#b#sha256=" + digest,
-		"https://h/x", "https://u:p@h/x#sha256=" + digest, "https:///x#sha256=" + digest, "https:h/x#sha256=" + digest, "https://h#sha256=" + digest,
+		"https://h/x", "https://u:p@h/x#sha256=" + digest, "https://u:secret@h/x", "https://h/x?sig=secret", "https:///x#sha256=" + digest, "https:h/x#sha256=" + digest, "https://h#sha256=" + digest,
 		"http://h/x#sha256=" + digest, "lxd:", "lxd:-x", "lxd:a b", "simplestreams:debian", "simplestreams:A/debian/12", "simplestreams:a/",
 		"ftp://x", "a/\x00", "a/" + strings.Repeat("b", 3000),
 	} {
-		if got, err := ParseRef(in); !fault.Is(err, fault.Invalid) {
+		if got, err := ParseRef(in); !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%.60q: got %+v, %v", in, got, err)
 		}
 	}

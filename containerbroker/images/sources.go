@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 	"hostler/internal/run"
 )
 
@@ -136,7 +137,7 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 				return Artifact{Reference: r.String(), Own: id}, nil
 			}
 			if !fault.Is(err, fault.NotFound) {
-				return Artifact{}, fmt.Errorf("cannot get image %s: %w", r, err)
+				return Artifact{}, fmt.Errorf("cannot get image %s: %w", r.shown(), err)
 			}
 		}
 		a, err := c.obtain(ctx, s, r, format, report)
@@ -158,14 +159,14 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 		if slices.ContainsFunc(failed, func(err error) bool { return fault.KindOf(err) == fault.Transient }) {
 			kind = fault.Transient
 		}
-		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r, errors.Join(failed...))
+		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r.shown(), errors.Join(failed...))
 	}
 	if r.Kind == kindName {
 		if err := c.CheckAvailable(ctx, r.String(), format, nil); fault.Is(err, fault.NotFound) {
 			return Artifact{}, err
 		}
 	}
-	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r, strings.Join(why, "; "))
+	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r.shown(), strings.Join(why, "; "))
 }
 
 // obtain fetches r from a source, checks the image and keeps it in the cache.
@@ -184,7 +185,7 @@ func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, repo
 	if err != nil {
 		return Artifact{}, err
 	}
-	c.log.Info("image is ready", "image", a.Reference, "source", s.name(), "digest", a.Digest, "bytes", a.Size)
+	c.log.Info("image is ready", "image", oneline.Address(a.Reference), "source", s.name(), "digest", a.Digest, "bytes", a.Size)
 	report(r.String()+" is ready", 100)
 	return a, nil
 }
@@ -205,9 +206,9 @@ func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p 
 	if p.digest != "" && p.digest != e.Digest {
 		// The error leaves out the file's digest, because the file may be
 		// secret, e.g. /etc/shadow.
-		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: the file has another sha256; `sha256sum FILE` prints it", r)
+		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: the file has another sha256; `sha256sum FILE` prints it", r.shown())
 	}
-	name := r.String()
+	name := r.shown()
 	if p.computed {
 		name = r.Location
 	}

@@ -15,6 +15,7 @@ import (
 
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // transfer is a running download of a file.
@@ -83,7 +84,7 @@ func (t *transfer) run(ctx context.Context) error {
 			return err
 		}
 		most = max(most, t.have)
-		t.c.log.Warn("image download broke off and is resumed", "url", redact(t.url), "bytes", t.have, "reason", err.Error())
+		t.c.log.Warn("image download broke off and is resumed", "url", oneline.Address(t.url), "bytes", t.have, "reason", err.Error())
 		t.report(fmt.Sprintf("download broke off at %d MiB, resuming", t.have>>20), t.shown)
 		select {
 		case <-ctx.Done():
@@ -301,6 +302,6 @@ func (t *transfer) tell() {
 	}
 	if percent != t.shown || t.have <= 256<<10 {
 		t.shown = percent
-		t.report("downloading "+redact(t.url), percent)
+		t.report("downloading "+oneline.Address(t.url), percent)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
@@ -42,7 +43,7 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 		return d.ensure(ctx, ref, report)
 	})
 	if err != nil {
-		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
+		return "", fmt.Errorf("cannot get image %q: %w", oneline.Address(ref), err)
 	}
 	return id, nil
 }
@@ -96,7 +97,7 @@ func (d *Driver) place(ctx context.Context, from, to, ref string, progress conta
 			return to, nil
 		}
 		d.swept.Do(func() { d.removePartial(filepath.Dir(to)) })
-		containerbroker.Progress(report).Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
+		containerbroker.Progress(report).Report("image", "putting "+oneline.Address(ref)+" into storage pool "+d.opts.Pool, -1)
 		return to, d.makeFile(ctx, from, to, ref)
 	})
 	return err

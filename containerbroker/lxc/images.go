@@ -14,6 +14,7 @@ import (
 	"hostler/containerbroker/images"
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -38,7 +39,7 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
 	})
-	return id, fault.Explain(err, "cannot get image %q", ref)
+	return id, fault.Explain(err, "cannot get image %q", oneline.Address(ref))
 }
 
 func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
@@ -67,7 +68,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 		if _, err := os.Lstat(d.imagePath(artifact.Digest)); err == nil {
 			return artifact.Digest, nil
 		}
-		containerbroker.Progress(report).Report("image", "unpacking "+ref, -1)
+		containerbroker.Progress(report).Report("image", "unpacking "+oneline.Address(ref), -1)
 		return artifact.Digest, d.addImage(ctx, artifact)
 	})
 }

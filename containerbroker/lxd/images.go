@@ -15,6 +15,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // The properties that mark an image as hostler's.
@@ -36,7 +37,7 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 	case errors.As(err, &said):
 		return "", said.error
 	case err != nil:
-		return "", fmt.Errorf("cannot get image %s: %w", ref, err)
+		return "", fmt.Errorf("cannot get image %s: %w", oneline.Address(ref), err)
 	}
 	return id, nil
 }

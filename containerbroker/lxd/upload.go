@@ -18,13 +18,16 @@ import (
 	"hostler/containerbroker/images"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // upload sends an image to LXD with hostler's properties and returns the
 // image's fingerprint.
 func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, progress containerbroker.Progress) (string, error) {
 	c := d.open(ctx, 0)
-	meter := &meter{total: artifact.Size, report: func(percent int) { progress.Report("image", "giving "+ref+" to "+d.opts.Dialect.Name, percent) }}
+	meter := &meter{total: artifact.Size, report: func(percent int) {
+		progress.Report("image", "giving "+oneline.Address(ref)+" to "+d.opts.Dialect.Name, percent)
+	}}
 	body, contentType, err := imageBody(artifact, meter)
 	if err != nil {
 		return "", fault.New(fault.Transient, "cannot read the image: %w", err)

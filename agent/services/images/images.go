@@ -113,7 +113,7 @@ func (s Service) Delete(ctx context.Context, reference string) error {
 			return err
 		}
 		if used || unknown {
-			return fmt.Errorf("cannot find the users of image %q: %w", reference, blind[t])
+			return fmt.Errorf("cannot find the users of image %q: %w", oneline.Address(reference), blind[t])
 		}
 	}
 	var failed []error
@@ -223,7 +223,7 @@ func notFoundUnless(rows []client.Image, reference string) error {
 			return nil
 		}
 	}
-	return fault.New(fault.NotFound, "there is no image %q", reference)
+	return fault.New(fault.NotFound, "there is no image %q", oneline.Address(reference))
 }
 
 // Available implements api.Images.

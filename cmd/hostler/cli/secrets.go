@@ -27,11 +27,13 @@ const secretWord = `passw(?:or)?d|passphrase|secret|token|credential|(?:api|acce
 var secretKey = regexp.MustCompile(`(?i)user-?data|vendor-?data|` + secretWord)
 
 // secretForms are texts with a secret in the last group: the value after a
-// secret's name, the user of a URL, an HTTP authorization and a private key.
+// secret's name, the user and the query of a URL, an HTTP authorization and a
+// private key.
 var secretForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(?:` + secretWord + `)[a-z0-9_-]*\\?["']?\s*[:=]\s*` +
 		`(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'\\]+|["'\\][^\n]*)`),
 	regexp.MustCompile(`://([^/\s"']+)@`),
+	regexp.MustCompile(`://[^\s"'?#]*\?([^\s"'#]+)`),
 	regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([a-z0-9+/_.=-]{8,})`),
 	regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`),
 }

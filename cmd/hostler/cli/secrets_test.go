@@ -16,6 +16,7 @@ func TestConcealerHidesSecrets(t *testing.T) {
 		"Authorization: Bearer abcdefgh3":            "abcdefgh3",
 		"login: my own pet":                          "pet",
 		"http://u:p@ss4@mirror.test/x":               "ss4",
+		"https://m.test/x?sv=1&sig=abq5#sha256=0a":   "abq5",
 		"AWS_SECRET_ACCESS_KEY=abc5 failed":          "abc5",
 		"password: abc,d6;e":                         "d6",
 		`{"token_id": "abc \"d7"}`:                   "d7",
@@ -27,7 +28,7 @@ func TestConcealerHidesSecrets(t *testing.T) {
 			t.Errorf("%q gives %q", text, got)
 		}
 	}
-	for _, text := range []string{"see http://a.test/x, mail me@b.test", "volume/data is attached to web: 3 files", "état: prêt"} {
+	for _, text := range []string{"see http://a.test/x, mail me@b.test", "is it http://a.test/x#sha256=0a?", "volume/data is attached to web: 3 files", "état: prêt"} {
 		if got := c.text(text); got != text {
 			t.Errorf("%q gives %q", text, got)
 		}
