@@ -186,7 +186,7 @@ func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, repo
 		return Artifact{}, err
 	}
 	c.log.Info("image is ready", "image", oneline.Address(a.Reference), "source", s.name(), "digest", a.Digest, "bytes", a.Size)
-	report(r.String()+" is ready", 100)
+	report(r.shown()+" is ready", 100)
 	return a, nil
 }
 
