@@ -26,7 +26,7 @@ func (o *operation) release(ctx context.Context, s Step) error {
 		return err
 	}
 	name, seen := s.Instance.Name, *s.Instance.Stamp
-	o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = name, nil, seen.Token
+	o.d.Machine = undeclared(o.d.Machine, s.Instance)
 	if disks := detaching(o.d.Machine, *s.Instance, o.w.Differ.Diff); len(disks) > 0 {
 		if err := o.update(ctx, Step{Changes: disks}); err != nil {
 			return err
@@ -37,6 +37,15 @@ func (o *operation) release(ctx context.Context, s Step) error {
 	}
 	o.event(ctx, state.LevelInfo, "Released", "the instance is kept")
 	return o.forget(ctx)
+}
+
+// undeclared returns the machine for the update that detaches the storage of an
+// instance that is kept. The result has nothing that a driver could refuse, e.g.
+// user-data that is no longer valid.
+func undeclared(m containerbroker.Machine, inst *containerbroker.Instance) containerbroker.Machine {
+	m.Name, m.Stamp.Token = inst.Name, inst.Stamp.Token
+	m.NICs, m.Disks, m.KeepGuest = nil, nil, true
+	return m
 }
 
 // forgetSteps plans the removal of a machine's record that leaves the instance as
@@ -52,7 +61,7 @@ func (p *planner) forgetSteps(d *Desired, inst *containerbroker.Instance) []Step
 		forget.Waiting = "its instance to be readable: " + inst.Odd
 		return []Step{forget}
 	}
-	forget.Changes = slices.DeleteFunc(detaching(d.Machine, *inst, p.policy.Diff), func(c containerbroker.Change) bool {
+	forget.Changes = slices.DeleteFunc(detaching(undeclared(d.Machine, inst), *inst, p.policy.Diff), func(c containerbroker.Change) bool {
 		return !strings.HasPrefix(objectOf(c), spec.KindVolume)
 	})
 	if len(forget.Changes) == 0 {
@@ -71,7 +80,7 @@ func (p *planner) forgetSteps(d *Desired, inst *containerbroker.Instance) []Step
 // record.
 func (o *operation) forgetWithoutVolumes(ctx context.Context, s Step) error {
 	if len(s.Changes) > 0 {
-		o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = s.Instance.Name, nil, s.Instance.Stamp.Token
+		o.d.Machine = undeclared(o.d.Machine, s.Instance)
 		if err := o.update(ctx, s); err != nil {
 			return err
 		}

@@ -114,3 +114,26 @@ func TestInstanceThatOutlivesItsRecordLosesItsVolumes(t *testing.T) {
 		t.Errorf("it has %v", got)
 	}
 }
+
+// P23, P28: an instance that is kept loses its volumes also if the driver refuses the
+// declaration, whose differences then name no disk.
+func TestRefusedDeclarationLeavesNoVolumes(t *testing.T) {
+	for _, retain := range []bool{false, true} {
+		r := newRig(t)
+		r.config.Harvest = provisioner.HarvestNone
+		r.attachment(spec.KindVolume, "data", map[string]string{"web": "/dev/loop1"})
+		r.declare("web", storage("data"))
+		r.start()
+		r.awaitState("web", spec.MachineRunning)
+		r.declare("web", storage("data"), func(m *spec.MachineRecord) {
+			m.Machine.Retain, m.Machine.SSHKeys = retain, []string{"\x01"}
+		})
+		r.awaitState("web", spec.MachineError)
+		r.remove("web")
+		r.awaitGone("web")
+		inst, there := r.fake.Get("web")
+		if disks := r.disks("web"); !there || len(disks) > 0 || (inst.Stamp == nil) != retain {
+			t.Errorf("retain %v: it has %v and bears %+v", retain, disks, inst.Stamp)
+		}
+	}
+}
