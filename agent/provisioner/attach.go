@@ -54,7 +54,7 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 // attach fills in the machine's NICs and disks. It adds the networks and
 // storage that are not ready to Waiting. While Waiting is not empty, the
 // instance is neither created, started nor changed, because the plan would
-// remove the NIC or disk that is not filled in. takenAway() lists the
+// remove the NIC or disk that is not filled in. precede() lists the
 // exceptions.
 func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {

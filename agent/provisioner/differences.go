@@ -25,12 +25,13 @@ func (p *planner) differences(d *Desired, inst *containerbroker.Instance) (live,
 }
 
 // separating returns the differences between the instance and its declaration.
-// While the machine waits for an attachment, it returns takenAway() instead.
+// While the machine waits for an attachment, it returns only those that precede()
+// permits.
 func separating(d *Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
-	if len(d.Waiting) > 0 {
-		return takenAway(d, *inst, diff)
-	}
 	changes := diff(d.Machine, *inst)
+	if len(d.Waiting) > 0 {
+		return slices.DeleteFunc(changes, func(c containerbroker.Change) bool { return !precede(d, c) })
+	}
 	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
 		changes = append(changes, containerbroker.Change{
 			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
@@ -38,6 +39,18 @@ func separating(d *Desired, inst *containerbroker.Instance, diff func(containerb
 		})
 	}
 	return changes
+}
+
+// precede reports whether a change need not wait for the missing attachments of the
+// machine: a live change of a plain setting, and the removal of a disk that the
+// machine no longer declares. The missing storage may wait for such a disk, e.g. if two
+// machines exchange their volumes.
+func precede(d *Desired, c containerbroker.Change) bool {
+	if _, is := containerbroker.DiskOf(c.Field); is {
+		return !slices.Contains(spec.Objects(d.Record.Machine.Storage), objectOf(c))
+	}
+	plain := []string{containerbroker.FieldAutostart, containerbroker.FieldCPUs, containerbroker.FieldMemory, containerbroker.FieldRootDisk}
+	return c.Impact == containerbroker.ImpactLive && slices.Contains(plain, c.Field)
 }
 
 // useConsents notes that the consents to restarts and recreates are used up if the

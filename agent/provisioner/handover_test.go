@@ -70,8 +70,8 @@ func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 }
 
 // P19, S23: an undeclared disk is detached although the machine waits for
-// another disk in its place, since that disk may wait for the detachment. All
-// other changes wait.
+// another disk in its place, since that disk may wait for the detachment. It also
+// gets its limits. Changes that concern the attachments or need a restart wait.
 func TestDiskIsDetachedWhileTheMachineWaits(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("a", 70)
@@ -82,7 +82,10 @@ func TestDiskIsDetachedWhileTheMachineWaits(t *testing.T) {
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
 	r.attachment(spec.KindVolume, long, nil)
-	o := r.declare("web", storage("two", long), func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
+	o := r.declare("web", storage("two", long), func(m *spec.MachineRecord) {
+		m.Machine.CPUs, m.Machine.Memory, m.Machine.Nesting = 3, 1<<30, true
+		m.Consent([]string{"restart"})
+	})
 	s := r.letsGo("web", o)
 	if got := r.disks("web"); !slices.Equal(got, []string{"vol-" + long}) {
 		t.Errorf("it has %v", got)
@@ -90,12 +93,14 @@ func TestDiskIsDetachedWhileTheMachineWaits(t *testing.T) {
 	if s.ObservedGeneration >= o.Generation || !strings.Contains(s.Message, "volume/two") {
 		t.Errorf("%+v", s)
 	}
-	if inst, _ := r.fake.Get("web"); inst.CPUs != 0 {
+	r.eventually("its limits", func() bool { inst, _ := r.fake.Get("web"); return inst.CPUs == 3 && inst.Memory == 1<<30 })
+	r.awaitPass()
+	if inst, _ := r.fake.Get("web"); inst.Nesting {
 		t.Errorf("it was changed otherwise: %+v", inst)
 	}
 	r.attachment(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
 	r.attachment(spec.KindVolume, "two", map[string]string{"web": "/dev/loop2"})
-	r.eventually("what it waited for", func() bool { return len(r.disks("web")) == 2 })
+	r.eventually("what it waited for", func() bool { inst, _ := r.fake.Get("web"); return len(r.disks("web")) == 2 && inst.Nesting })
 }
 
 // S23: neither a held change nor a failure prevents the detachment of a disk.

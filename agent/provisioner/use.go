@@ -128,12 +128,3 @@ func (d *Desired) knownDisks() []string {
 	}
 	return names
 }
-
-// takenAway returns the changes that detach the disks that the machine no
-// longer declares. These changes do not wait for missing storage, since the
-// missing storage may wait for them. For example, two machines may exchange
-// their volumes.
-func takenAway(d *Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
-	declared := spec.Objects(d.Record.Machine.Storage)
-	return slices.DeleteFunc(detaching(d.Machine, inst, diff), func(c containerbroker.Change) bool { return slices.Contains(declared, objectOf(c)) })
-}
