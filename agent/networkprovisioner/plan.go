@@ -134,7 +134,7 @@ func (m *maker) settle(i int) {
 	n, p := m.Networks[i], &m.p.Networks[i]
 	m.share(n, p, i)
 	p.Gateways, p.Nameservers = towards(p.Is, m.o)
-	p.DHCP = served(*p, m.o)
+	p.DHCP = m.dhcpOf(i)
 	m.rules(n, *p)
 	if c, ok := m.claims[n.UID]; ok {
 		p.Links = []hostnet.Step{c}

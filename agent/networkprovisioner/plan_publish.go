@@ -69,9 +69,8 @@ func (m *maker) publishedBy(g Machine) (at int, addresses []netip.Addr, ok bool)
 			break
 		}
 	}
-	given := func(a netip.Addr) bool { return slices.Contains(addresses, a) }
-	if ok && g.made() && !g.AttachmentsMatch && !slices.ContainsFunc(g.Addresses, given) {
-		if i, former := m.formerly(g, led); len(former) > 0 {
+	if ok {
+		if i, former := m.formerly(g, led, addresses); len(former) > 0 {
 			return i, former, true
 		}
 	}
@@ -80,9 +79,14 @@ func (m *maker) publishedBy(g Machine) (at int, addresses []netip.Addr, ok bool)
 
 // formerly returns the addresses, one of each family, that an instance still has at a
 // NIC of before its declaration changed, e.g. while its restart awaits permission,
-// and the position of their network. A guest may have several of them, and give
+// and the position of their network. It returns none if the instance has one of the
+// addresses given to the NIC since. A guest may have several former addresses, and give
 // itself further ones.
-func (m *maker) formerly(g Machine, nic string) (at int, former []netip.Addr) {
+func (m *maker) formerly(g Machine, nic string, given []netip.Addr) (at int, former []netip.Addr) {
+	has := func(a netip.Addr) bool { return slices.Contains(given, a) }
+	if !g.made() || g.AttachmentsMatch || slices.ContainsFunc(g.Addresses, has) {
+		return 0, nil
+	}
 	k := key(g.Name, nic)
 	for i, p := range m.p.Networks {
 		if !p.On {

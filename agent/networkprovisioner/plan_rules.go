@@ -180,9 +180,11 @@ func addressesOf(g spec.GuestAddress) []netip.Addr {
 	return all
 }
 
-// served returns the configuration of a network's DHCP server, or nil if it
-// needs none.
-func served(p Planned, o Observed) *dhcp.Network {
+// dhcpOf returns the configuration of a network's DHCP server, or nil if it
+// needs none. The name of a guest leads to its former addresses until the guest
+// starts with the new ones.
+func (m *maker) dhcpOf(i int) *dhcp.Network {
+	p, o := m.p.Networks[i], m.o
 	if !p.On || !p.Is.DHCP {
 		return nil
 	}
@@ -192,9 +194,14 @@ func served(p Planned, o Observed) *dhcp.Network {
 	n := dhcp.Network{Bridge: p.Is.Bridge, Index: bridge.Index, Addresses: own, Ranges: spans, Search: o.Resolvers.Search}
 	for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 		g := p.Guests[k]
-		if g.Released == nil && len(g.Addresses) > 0 {
-			n.Hosts = append(n.Hosts, dhcp.Host{Name: strings.TrimRight(ownerOf(k).Machine, "-"), MAC: g.MAC, Addresses: addressesOf(g)})
+		if g.Released != nil || len(g.Addresses) == 0 {
+			continue
 		}
+		h := dhcp.Host{Name: strings.TrimRight(ownerOf(k).Machine, "-"), MAC: g.MAC, Addresses: addressesOf(g)}
+		if at, former := m.formerly(m.machine(ownerOf(k).Machine), ownerOf(k).NIC, h.Addresses); at == i {
+			h.Named = former
+		}
+		n.Hosts = append(n.Hosts, h)
 	}
 	return &n
 }

@@ -1,12 +1,14 @@
 package networkprovisioner
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"hostler/agent/spec"
 	"hostler/hostnet"
+	"hostler/hostnet/dhcp"
 )
 
 // N12: a server gets the index of the current bridge in the same pass that made
@@ -82,4 +84,32 @@ func TestTheEndOfDHCPIsHeld(t *testing.T) {
 	}
 	n.Generation, n.Record.Allow, n.Record.Network.DHCP = 3, nil, true
 	equalText(t, "on again", said(Make(d, o, policy())), "update lan live: changes dhcp;")
+}
+
+// A guest's name leads to the address that the instance has. While the restart for
+// another address awaits permission, that is the former one. DHCP offers the new one,
+// which the guest takes when it starts.
+func TestNamesLeadToTheInstance(t *testing.T) {
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	web := &d.Machines[0]
+	web.NICs, web.AttachmentsMatch = on("lan", "10.20.0.11/24"), false
+	web.Status.Instance, web.Status.UsesNICs = &spec.InstanceInfo{}, []string{"network/lan/eth0"}
+	for what, c := range map[string]struct {
+		has     []netip.Addr
+		matches bool
+		named   []netip.Addr
+	}{
+		"nothing is known of the guest": {},
+		"the restart waits":             {[]netip.Addr{netip.MustParseAddr("10.20.0.10"), netip.MustParseAddr("fe80::1")}, false, []netip.Addr{netip.MustParseAddr("10.20.0.10")}},
+		"restarted":                     {has: []netip.Addr{netip.MustParseAddr("10.20.0.11")}},
+		"as declared":                   {has: []netip.Addr{netip.MustParseAddr("10.20.0.10")}, matches: true},
+	} {
+		web.Addresses, web.AttachmentsMatch = c.has, c.matches
+		hosts := carryOut(t, &d, &o).Networks[0].DHCP.Hosts
+		at := slices.IndexFunc(hosts, func(h dhcp.Host) bool { return h.Name == "web" })
+		if len(hosts) != 2 || !slices.Equal(hosts[at].Addresses, []netip.Addr{netip.MustParseAddr("10.20.0.11")}) || !slices.Equal(hosts[at].Named, c.named) {
+			t.Errorf("%s: %+v", what, hosts)
+		}
+	}
 }

@@ -44,6 +44,9 @@ type Host struct {
 	Name      string
 	MAC       string
 	Addresses []netip.Addr
+	// Named are the addresses to which the name leads. If there are none, it leads
+	// to Addresses.
+	Named []netip.Addr
 }
 
 const (
@@ -122,7 +125,6 @@ func config(n Network, dir string) (string, error) {
 	for _, h := range hosts {
 		fields, names := []string{h.MAC}, []string{h.Name}
 		for _, a := range h.Addresses {
-			names = append(names, a.String())
 			if a.Is6() {
 				fields = append(fields, "["+a.String()+"]")
 			} else {
@@ -130,7 +132,14 @@ func config(n Network, dir string) (string, error) {
 			}
 		}
 		line("dhcp-host=%s,%s,%ds", strings.Join(fields, ","), h.Name, int(hostLease.Seconds()))
-		if len(h.Addresses) > 0 {
+		named := h.Named
+		if len(named) == 0 {
+			named = h.Addresses
+		}
+		for _, a := range named {
+			names = append(names, a.String())
+		}
+		if len(named) > 0 {
 			line("host-record=%s", strings.Join(names, ","))
 		}
 	}

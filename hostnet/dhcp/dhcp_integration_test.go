@@ -264,6 +264,28 @@ func TestPrivateAnswersPass(t *testing.T) {
 		<-answered
 	})
 	ensure(t, s, lan("02:00:00:00:00:10"), true)
+	found, err := lookup(t, guest, "mirror.example.com.")
+	if err != nil || len(found) != 1 || found[0].Unmap() != netip.MustParseAddr("10.9.9.9") {
+		t.Errorf("answered %v, %v", found, err)
+	}
+}
+
+// A name leads to the former address of a guest that is to have another.
+func TestNameOfAGuestThatMoves(t *testing.T) {
+	s, _, _, guest := newServer(t)
+	guest.IP("link set eth0 up")
+	guest.IP("addr add 10.20.0.50/24 dev eth0")
+	n := lan("02:00:00:00:00:10")
+	n.Hosts[0].Named = []netip.Addr{netip.MustParseAddr("10.20.0.9")}
+	ensure(t, s, n, true)
+	if found, err := lookup(t, guest, "web."); err != nil || len(found) != 1 || found[0].Unmap() != n.Hosts[0].Named[0] {
+		t.Errorf("answered %v, %v", found, err)
+	}
+}
+
+// lookup asks the network's DNS server for a name, from the guest.
+func lookup(t *testing.T, guest *nettest.Namespace, name string) ([]netip.Addr, error) {
+	t.Helper()
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
 		doErr := guest.Do(func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, "udp", "10.20.0.1:53")
@@ -271,10 +293,7 @@ func TestPrivateAnswersPass(t *testing.T) {
 		})
 		return conn, doErr
 	}}
-	found, err := resolver.LookupNetIP(t.Context(), "ip4", "mirror.example.com.")
-	if err != nil || len(found) != 1 || found[0].Unmap() != netip.MustParseAddr("10.9.9.9") {
-		t.Errorf("answered %v, %v", found, err)
-	}
+	return resolver.LookupNetIP(t.Context(), "ip4", name)
 }
 
 // answerAll answers every query with an IPv4 address until the socket is

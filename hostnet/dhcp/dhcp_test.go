@@ -47,6 +47,12 @@ func TestConfig(t *testing.T) {
 		!strings.Contains(text, "dhcp-option=option:domain-search,corp.example,lab.example\ndhcp-option=option6:domain-search,corp.example,lab.example\n") {
 		t.Errorf("no search domains, %v, in\n%s", err, text)
 	}
+	moving := lan()
+	moving.Hosts[1].Named = []netip.Addr{addr("10.20.0.9")}
+	if text, err := config(moving, "/run/x"); err != nil ||
+		!strings.Contains(text, "dhcp-host=02:00:00:00:00:11,10.20.0.11,db,43200s\nhost-record=db,10.20.0.9\n") {
+		t.Errorf("the name does not lead to the former address, %v, in\n%s", err, text)
+	}
 	n := lan()
 	n.Hosts[0], n.Hosts[1] = n.Hosts[1], n.Hosts[0]
 	if again, _ := config(n, "/run/x"); again != text {
