@@ -97,6 +97,22 @@ func (n NIC) String() string {
 	return strings.Join(words, ", ")
 }
 
+// fixedOf returns the bridge in an interface's description, or "", and the words that
+// say its MTU and its name in the guest. A driver's remark may follow the words, e.g.
+// " (not made by hostler)".
+func fixedOf(text string) (bridge string, words []string) {
+	text, _, _ = strings.Cut(text, " (")
+	for word := range strings.SplitSeq(text, ", ") {
+		switch {
+		case strings.HasPrefix(word, "bridge "):
+			bridge = word
+		case strings.HasPrefix(word, "mtu "), strings.HasPrefix(word, "name "):
+			words = append(words, word)
+		}
+	}
+	return bridge, words
+}
+
 // Hosts returns addresses without their prefix lengths.
 func Hosts(addresses []string) []string {
 	var all []string

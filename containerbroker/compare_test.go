@@ -85,3 +85,52 @@ func TestTakeMakesEqual(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 }
+
+// A running guest keeps an interface until it starts again if the interface would be
+// replaced, or if the guest must configure its interfaces anew.
+func TestInterfacesThatARunningGuestKeeps(t *testing.T) {
+	eth0 := containerbroker.NIC{Name: "eth0", Bridge: "br0", MAC: "00:16:3e:00:00:01"}
+	static := func(name string) containerbroker.NIC {
+		return containerbroker.NIC{Name: name, Bridge: "br0", MAC: "00:16:3e:00:00:01", Static: true, Addresses: []string{"10.20.0.10/24"}}
+	}
+	changed := func(n containerbroker.NIC, change func(*containerbroker.NIC)) containerbroker.NIC {
+		change(&n)
+		return n
+	}
+	settings := func(nics ...containerbroker.NIC) containerbroker.Settings {
+		s, err := containerbroker.SettingsOf(containerbroker.Machine{NICs: nics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for what, c := range map[string]struct {
+		have, want containerbroker.Settings
+		impacts    string
+	}{
+		"an MTU":          {settings(eth0), settings(changed(eth0, func(n *containerbroker.NIC) { n.MTU = 1400 })), "nic eth0 restart; "},
+		"no MTU any more": {settings(changed(eth0, func(n *containerbroker.NIC) { n.MTU = 1400 })), settings(eth0), "nic eth0 restart; "},
+		"a bridge":        {settings(eth0), settings(changed(eth0, func(n *containerbroker.NIC) { n.Bridge, n.MTU = "br1", 1400 })), "nic eth0 live; "},
+		"a name":          {settings(static("eth0")), settings(static("lan0")), "network-config restart; nic eth0 restart; nic lan0 live; "},
+		"one more":        {settings(static("eth0")), settings(static("eth0"), changed(eth0, func(n *containerbroker.NIC) { n.Name, n.MAC = "eth1", "00:16:3e:00:00:02" })), "network-config restart; nic eth1 live; "},
+		"one less":        {settings(static("eth0"), static("eth1")), settings(static("eth0")), "network-config live; nic eth1 live; "},
+		"its lease":       {settings(static("eth0")), settings(changed(eth0, func(n *containerbroker.NIC) { n.Bridge = "br1" })), "network-config restart; nic eth0 restart; "},
+	} {
+		got := ""
+		for _, change := range containerbroker.Compare(c.want, containerbroker.Instance{Stored: c.have}, nil) {
+			got += change.Field + " " + string(change.Impact) + "; "
+		}
+		if got != c.impacts {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	named, remark := settings(eth0), settings(eth0)
+	named.NICs["eth0"] += ", name lan0"
+	if changes := containerbroker.Compare(settings(eth0), containerbroker.Instance{Stored: named}, nil); containerbroker.Worst(changes) != containerbroker.ImpactRestart {
+		t.Errorf("a name that another process gave: %+v", changes)
+	}
+	remark.NICs["eth0"] += " (not made by hostler)"
+	if changes := containerbroker.Compare(settings(eth0), containerbroker.Instance{Stored: remark}, nil); containerbroker.Worst(changes) != containerbroker.ImpactLive {
+		t.Errorf("a remark: %+v", changes)
+	}
+}

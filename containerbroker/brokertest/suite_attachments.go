@@ -121,8 +121,9 @@ func (s *suite) interfaces(t *testing.T) {
 		t.Errorf("a person is told %+v", changes)
 	}
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	// The driver replaces the interface, which ends the guest's connections.
 	m.NICs[0].MTU = 1300
-	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	s.changed(t, m, containerbroker.ImpactRestart, "nic eth0")
 	m.NICs[0].MAC = s.nic("").MAC
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	// A guest keeps the address that it was leased until it starts again.
