@@ -239,9 +239,12 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	asked := restartDue(d, inst, p.policy.Now)
 	running := inst.Status == containerbroker.StatusRunning
 	if running && d.wantsRunning() && len(d.Waiting) == 0 && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart)) {
-		// The restart makes the stored changes, which the running instance may
-		// refuse, e.g. a limit below the memory in use.
-		live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return c.Stored })
+		// The running instance may refuse a change, e.g. a limit below the memory in
+		// use. The restart makes it if it is stored, and else it is tried again after
+		// the restart.
+		live = slices.DeleteFunc(live, func(c containerbroker.Change) bool {
+			return c.Stored || failedFor(d.Status.FailedStep, c) && !isDevice(c)
+		})
 	}
 	if len(live) > 0 {
 		steps = append(steps, d.change(ActionUpdate, inst, live, "changed without a restart: "))
