@@ -165,16 +165,17 @@ func TestInterfacesInside(t *testing.T) {
 // update updates an instance to m and checks that no difference is left.
 func update(t *testing.T, d *lxd.Driver, m containerbroker.Machine) {
 	t.Helper()
-	find := func() containerbroker.Instance {
-		t.Helper()
-		all, err := d.List(t.Context(), true)
-		must(t, err)
-		return all[slices.IndexFunc(all, func(i containerbroker.Instance) bool { return i.Name == m.Name })]
-	}
-	must(t, d.Update(t.Context(), m, d.Diff(m, find())))
-	if changes := d.Diff(m, find()); len(changes) != 0 {
+	must(t, d.Update(t.Context(), m, differences(t, d, m)))
+	if changes := differences(t, d, m); len(changes) != 0 {
 		t.Fatalf("it still differs: %+v", changes)
 	}
+}
+
+func differences(t *testing.T, d *lxd.Driver, m containerbroker.Machine) []containerbroker.Change {
+	t.Helper()
+	all, err := d.List(t.Context(), true)
+	must(t, err)
+	return d.Diff(m, all[slices.IndexFunc(all, func(i containerbroker.Instance) bool { return i.Name == m.Name })])
 }
 
 // The guest sees folders and block devices, and they are plugged and unplugged

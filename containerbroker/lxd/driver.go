@@ -56,7 +56,8 @@ type Options struct {
 	// address; default 30 s.
 	AddressTimeout time.Duration
 	// Proc is the proc filesystem with the host's processes; default /proc.
-	Proc string
+	// Cgroup is the folder of the host's cgroups; default /sys/fs/cgroup.
+	Proc, Cgroup string
 }
 
 // Driver is the broker of one local LXD or Incus.
@@ -112,7 +113,7 @@ func New(opts Options) *Driver {
 	if opts.Dialect.Name == "" {
 		opts.Dialect = LXD
 	}
-	opts.Proc = cmp.Or(opts.Proc, "/proc")
+	opts.Proc, opts.Cgroup = cmp.Or(opts.Proc, "/proc"), cmp.Or(opts.Cgroup, "/sys/fs/cgroup")
 	log := opts.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -1,6 +1,7 @@
 package lxd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,18 +23,23 @@ const editTries = 5
 
 // Update implements containerbroker.Broker. It does not touch keys and devices
 // that hostler does not write.
-func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []containerbroker.Change) error {
 	want, err := settingsOf(m)
 	if err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
-	if err := containerbroker.CheckUpdate(changes, want, containerbroker.Instance{}, nil); err != nil {
+	if err := containerbroker.CheckUpdate(asked, want, containerbroker.Instance{}, nil); err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
 	pinned := false
-	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) error {
+	var refused error
+	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) (err error) {
 		if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
 			return fault.New(fault.Conflict, "it has another stamp")
+		}
+		var changes []containerbroker.Change
+		if changes, refused, err = d.refuseMemory(c, found, asked, want.Memory); err != nil {
+			return err
 		}
 		pinned = pinInstanceID(put.Config, m, changes)
 		if err := d.reattach(c, m, found, put, changes); err != nil {
@@ -55,7 +61,7 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	if err == nil && pinned {
 		err = d.restoreInstanceID(ctx, m.Name)
 	}
-	return fault.Explain(err, "cannot update instance %q", m.Name)
+	return fault.Explain(cmp.Or(err, refused), "cannot update instance %q", m.Name)
 }
 
 // Stamp implements containerbroker.Stamper. If the instance belonged to another
