@@ -79,20 +79,20 @@ func (c *Configuration) missing() string {
 // writes the file, and with fs.ErrNotExist if it is absent.
 func (c *Configuration) read() (spec.Config, error) {
 	content, err := readWhole(c.Path, maxConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.Notice("configuration-warnings", "")
+	}
 	if err != nil {
 		return spec.Config{}, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	config, warnings, err := spec.ParseConfig(c.Path, content)
-	if err != nil {
-		return spec.Config{}, err
-	}
 	text := make([]string, len(warnings))
 	for i, w := range warnings {
 		text[i] = w.Summary()
 		c.Logger.Warn("The configuration has something that is not used.", "warning", text[i])
 	}
 	c.Notice("configuration-warnings", strings.Join(text, "; "))
-	return config, nil
+	return config, err
 }
 
 // Run adopts changes of the file until ctx ends. A file with errors and an absent

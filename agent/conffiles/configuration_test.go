@@ -186,3 +186,25 @@ func TestMissingConfigurationAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+// Warnings are about the file as it is now, even if it has errors or is absent.
+func TestWarningsEndWithTheirCause(t *testing.T) {
+	warnings := map[string]string{}
+	c := &Configuration{
+		Path: filepath.Join(t.TempDir(), "hostler.yaml"), Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Notice: func(key, text string) { warnings[key] = text },
+	}
+	for _, step := range []struct{ text, want string }{{"nme: x\n", "nme"}, {"harvest: everything\n", ""}, {"nme: x\n", "nme"}, {"", ""}} {
+		if step.text == "" {
+			if err := os.Remove(c.Path); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			writeFile(t, c.Path, step.text)
+		}
+		_, _ = c.read() // some texts are invalid
+		if got := warnings["configuration-warnings"]; strings.Contains(got, "nme") != (step.want != "") {
+			t.Errorf("%q: %q", step.text, got)
+		}
+	}
+}
