@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -156,11 +157,14 @@ func goneFiles(ctx context.Context, dir string, present []string, a Applier) ([]
 // the file.
 func readDeclaration(path string) ([]byte, error) {
 	info, err := os.Stat(path)
+	if target, unlinked := os.Readlink(path); errors.Is(err, fs.ErrNotExist) && unlinked == nil {
+		return nil, fmt.Errorf("it is a link to %s, which does not exist; mend or remove the link", target)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fault.New(fault.Invalid, "it is not a file")
+		return nil, fault.New(fault.Invalid, "it is not a file; remove it, or give it a name without this ending")
 	}
 	return readWhole(path, maxDeclaration)
 }

@@ -1,6 +1,7 @@
 package conffiles
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,23 @@ func TestNewReaderWaitsForMissingFiles(t *testing.T) {
 		read(again)
 		if alive, _ := c.lives(t); len(alive) != len(before)-1 || slices.Contains(alive, "a") {
 			t.Errorf("%s: machines %v once the file stayed away", name, alive)
+		}
+	}
+}
+
+// The reason against something that is not a readable file says how to mend it.
+func TestReasonsAgainstOddFiles(t *testing.T) {
+	dir := t.TempDir()
+	link, folder := filepath.Join(dir, "link.yaml"), filepath.Join(dir, "folder.yaml")
+	if err := errors.Join(os.Symlink("/absent/x.yaml", link), os.Mkdir(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		link:   "it is a link to /absent/x.yaml, which does not exist; mend or remove the link",
+		folder: "it is not a file; remove it, or give it a name without this ending",
+	} {
+		if _, err := readDeclaration(path); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
