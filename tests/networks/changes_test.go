@@ -43,6 +43,33 @@ func TestPublishedPortsWaitForTheRestart(t *testing.T) {
 	gone(t, a)
 }
 
+// Another MTU of a network waits for the restart of its machines, which keep their
+// interfaces until then.
+func TestMTUWaitsForTheRestart(t *testing.T) {
+	_, a := both(t)
+	a.Apply("site", lan)
+	index := a.Run("exec", "web", "--", "cat", "/sys/class/net/eth0/ifindex")
+	file := a.File("site", strings.Replace(lan, "dhcp: true", "dhcp: true, mtu: 1400", 1))
+	for range 2 {
+		if code, out := a.Exit("apply", "-f", file, "--wait", "--timeout", "1m"); code != 1 || !strings.Contains(out, "nic eth0") || !strings.Contains(out, "--allow restart") {
+			t.Errorf("apply exits with %d:\n%s", code, out)
+		}
+	}
+	if now := a.Run("exec", "web", "--", "cat", "/sys/class/net/eth0/ifindex"); now != index {
+		t.Errorf("its interface %s is replaced by %s", index, now)
+	}
+	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
+	for _, machine := range []string{"web", "db"} {
+		if mtu := a.Run("exec", machine, "--", "cat", "/sys/class/net/eth0/mtu"); strings.TrimSpace(mtu) != "1400" {
+			t.Errorf("%s has an MTU of %s", machine, mtu)
+		}
+	}
+	if code, out := a.Exit("plan", "-f", file); code != 0 {
+		t.Errorf("after the restart plan exits with %d:\n%s", code, out)
+	}
+	gone(t, a)
+}
+
 // A change that cuts guests off is announced, and made only when it is allowed;
 // the old bridge stays until its guests have moved. The end of the agent changes
 // nothing for guests, and a machine that leaves the network and returns gets its
