@@ -137,7 +137,9 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 // The work on a machine that is not followed, e.g. because its step is held, does
 // not prolong the wait.
 func TestAWaitIgnoresOtherMachines(t *testing.T) {
-	check := func(context.Context) (map[string]string, error) { return map[string]string{"db": "about to be restarted"}, nil }
+	check := func(context.Context) (map[string]string, error) {
+		return map[string]string{"db": "about to be restarted"}, nil
+	}
 	f := newFollower(&standIn{machines: []client.Machine{running("web", "10.1.2.3")}, freeze: true}, goals{ready: []reference{machineNamed("web")}, check: check}, remarks{new([]string)})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
