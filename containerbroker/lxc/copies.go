@@ -15,6 +15,21 @@ import (
 // an instance: the folder of instances of each and its name, a line each.
 const fileCopies = "lxc_snapshots"
 
+// dirSnapshots is the folder of an instance in which liblxc keeps the copies that
+// lxc-snapshot makes, with config and root filesystem each.
+const dirSnapshots = "snaps"
+
+// refuseSnapshots fails if an instance has snapshots, as lxc-destroy does. They
+// would be lost with the instance.
+func (d *Driver) refuseSnapshots(e entry) error {
+	found, err := os.ReadDir(filepath.Join(e.dir, dirSnapshots))
+	if len(found) > 0 {
+		return fault.New(fault.NeedsOperator, "it has snapshots, e.g. %s, and would lose them: delete them first with `lxc-snapshot -P %s -n %s -d ALL`",
+			found[0].Name(), d.opts.Path, e.name)
+	}
+	return unless(err, fs.ErrNotExist)
+}
+
 // refuseCopies fails if the root filesystem of another instance shows files of an
 // instance, as that of a copy by `lxc-copy -s` does. They would be lost with the
 // instance.

@@ -51,6 +51,25 @@ func TestCopiesKeepTheirOriginal(t *testing.T) {
 	}
 }
 
+// A deletion keeps the snapshots that LXC's own tools made of an instance, and the
+// instance, until the administrator has deleted the snapshots.
+func TestSnapshotsAreNotDeleted(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "made")
+	must(t, w.d.Create(t.Context(), m, nil))
+	host(t, "lxc-snapshot", "-P", w.path, "-n", m.Name)
+	err := w.d.Delete(t.Context(), m.Name, m.Stamp)
+	destroy := "lxc-snapshot -P " + w.path + " -n " + m.Name + " -d ALL"
+	if !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), destroy) {
+		t.Errorf("with a snapshot: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.path, m.Name, "snaps/snap0/config")); err != nil {
+		t.Error(err)
+	}
+	host(t, strings.Fields(destroy)...)
+	must(t, w.d.Delete(t.Context(), m.Name, m.Stamp))
+}
+
 // value returns the value of a key of a config.
 func value(config, key string) string {
 	for line := range strings.Lines(config) {

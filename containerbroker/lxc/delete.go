@@ -37,6 +37,9 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	}
 	err = d.refuseCopies(e)
 	if err == nil {
+		err = d.refuseSnapshots(e)
+	}
+	if err == nil {
 		err = d.refuseMounts(e.dir)
 	}
 	if err == nil && e.inPool {
