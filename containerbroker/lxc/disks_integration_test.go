@@ -132,7 +132,7 @@ func TestDeviceRulesOfOthersStay(t *testing.T) {
 	}
 }
 
-// What the guest's init starts first finds the disks.
+// What the guest's init starts first finds the disks, also after a reboot from inside.
 func TestDisksAreThereBeforeInit(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "early")
@@ -157,9 +157,16 @@ func TestDisksAreThereBeforeInit(t *testing.T) {
 		must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
 	}
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
-	pid := find(t, w.d, m.Name).PID
 	w.says(t, m.Name, "grep -c ' /srv/www ' /proc/mounts", "1")
-	w.reboot(t, m.Name, pid)
+	must(t, os.Truncate(root+"/seen", 0))
+	w.inside(t, m.Name, "reboot -f")
+	within(t, "it did not reboot", func() bool {
+		now := find(t, w.d, m.Name)
+		return now.Status == containerbroker.StatusStopped || strings.HasSuffix(read(t, root+"/seen"), "end\n")
+	})
+	if seen := read(t, root+"/seen"); seen != "" {
+		t.Errorf("after a reboot from inside its init saw %q", seen)
+	}
 	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
 	must(t, os.Remove(share+"/file"))
 	must(t, os.Remove(share))

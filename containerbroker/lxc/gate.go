@@ -22,6 +22,11 @@ import (
 // inside, it does not wait.
 const gateHook = `lxc.hook.start-host = /bin/sh -c 'test ! -e "$0" || { echo $LXC_PID >"$0"; /usr/bin/flock -w 10 "$0" true; }; true' `
 
+// rebootHook is a hook of liblxc by which a guest with disks stops instead of
+// rebooting: liblxc would start it again without its disks, and does not if the hook
+// fails. It reads the note, because disks come and go while the guest runs.
+const rebootHook = `lxc.hook.post-stop = /bin/sh -c 'test "$LXC_TARGET" != reboot || ! /bin/grep -qs "\"disks\":" "${LXC_CONFIG_FILE%/*}/` + fileNote + `"' `
+
 // gateEvery is the interval at which startHeld looks for the hook.
 const gateEvery = 2 * time.Millisecond
 

@@ -16,14 +16,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// A guest that reboots loses what was plugged in since its start, because its
-// monitor keeps its old settings. The listing shows that, and an update plugs it
-// in again.
+// A guest that an administrator started and that reboots loses what was plugged in
+// since its start, because its monitor keeps its old settings. The listing shows that,
+// and an update plugs it in again.
 func TestRebootFromInside(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "reboots")
 	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:78:01"}}
-	pid := w.start(t, m)
+	must(t, w.d.Create(t.Context(), m, nil))
+	host(t, "lxc-start", "-P", w.path, "-n", m.Name)
+	pid := find(t, w.d, m.Name).PID
 	m.NICs[0].MAC = "00:16:3e:00:78:02" // its monitor knows the address before
 	m.NICs = append(m.NICs, containerbroker.NIC{Name: "lan", Bridge: w.bridge, MAC: "00:16:3e:00:78:03"})
 	share := folder(t)
@@ -52,6 +54,25 @@ func TestRebootFromInside(t *testing.T) {
 	}
 	w.says(t, m.Name, "cat /sys/class/net/eth0/address /sys/class/net/lan/address; touch '/srv/two words/x' /dev/hostler-data && head -c 1 /dev/hostler-data | wc -c",
 		"00:16:3e:00:78:02\n00:16:3e:00:78:03\n1")
+}
+
+// A guest with disks does not reboot but stops, also if it got them after its start.
+// Without them it reboots.
+func TestRebootFromInsideWithDisks(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "stops")
+	w.start(t, m)
+	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/hostler-data"}}
+	w.apply(t, m)
+	ended := awaiting(t, w.d, m.Name)
+	w.inside(t, m.Name, "reboot -f")
+	ended("ended")
+	within(t, "it did not stop", func() bool { return find(t, w.d, m.Name).Status == containerbroker.StatusStopped })
+	must(t, w.d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	w.says(t, m.Name, "head -c 1 /dev/hostler-data | wc -c", "1")
+	m.Disks = nil
+	w.apply(t, m)
+	w.reboot(t, m.Name, find(t, w.d, m.Name).PID)
 }
 
 // A guest that reboots gets back the limits of its start. The listing shows them,

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/containerbroker/lxc/lxctest"
 	"hostler/containerbroker/lxd/lxdtest"
@@ -24,6 +25,61 @@ import (
 // have no daemon that could hang.
 func TestBehaviourOfLXC(t *testing.T) {
 	behaviour.Run(t, func(t *testing.T) behaviour.World { return openLXC(t) }, ofLXC...)
+}
+
+// A guest that reboots itself has its filesystem before its init begins, and is
+// started at once: LXC leaves the start to the agent. S24.
+func TestRebootOfLXCWithStorage(t *testing.T) {
+	w := openLXC(t)
+	image := filepath.Join(w.a.Dir, "boots.tar")
+	if err := lxdtest.BuildTiny(image, strings.Replace(lxdtest.TinyInit, "echo init up\n", "grep -c ' /srv ' /proc/mounts >>/boots\necho init up\n", 1)); err != nil {
+		t.Fatal(err)
+	}
+	w.a.Start()
+	declared := func(more string) string {
+		return w.a.File("web", "version: 1\nfilesystems:\n  www: {provider: tmpfs, size: 1MiB}\nmachines:\n  web: {type: lxc, image: '"+
+			w.reference(image, image)+"', storage: [{filesystem: www, path: /srv}]"+more+"}\n")
+	}
+	w.a.Run("apply", "--allow", "destroy", "-f", declared(""), "--wait", "--timeout", "2m")
+	w.reboot("1\n1\n")
+	if code, out := w.a.Exit("plan", "-f", declared("")); code != 0 {
+		t.Errorf("then a plan exits with %d:\n%s", code, out)
+	}
+
+	// The reboot makes a change that waits for a restart. Before and after it, the files
+	// belong to the guest's root.
+	if code, out := w.a.Exit("apply", "-f", declared(", privileged: true"), "--wait", "--timeout", "1m"); code != 1 || !strings.Contains(out, "--allow restart") {
+		t.Errorf("the change exits with %d:\n%s", code, out)
+	}
+	for _, privileged := range []bool{false, true} {
+		out := w.a.Run("exec", "web", "--", "sh", "-c", "/bin/busybox stat -c %u /srv; cat /proc/self/uid_map")
+		if owner := strings.Fields(out); owner[0] != "0" || (owner[2] == "0") != privileged {
+			t.Errorf("its root is %s of the host, and /srv belongs to %s", owner[2], owner[0])
+		}
+		if !privileged {
+			w.reboot("1\n1\n1\n")
+		}
+	}
+	if events := w.a.Run("events", "machine/web"); strings.Contains(events, "Failed") {
+		t.Errorf("its events:\n%s", events)
+	}
+}
+
+// reboot reboots web from inside. Then each of its boots has seen so many filesystems.
+func (w *classic) reboot(boots string) {
+	w.t.Helper()
+	_, _ = w.a.Try("exec", "web", "--", "/bin/busybox", "reboot", "-f")
+	saw := ""
+	harness.Wait(w.t, "its boot", time.Minute, func() (err error) {
+		if saw, err = w.a.Try("exec", "web", "--", "cat", "/boots"); err == nil && len(saw) < len(boots) {
+			err = fmt.Errorf("it has booted with %q", saw)
+		}
+		return err
+	})
+	if saw != boots {
+		w.t.Errorf("of /srv its boots saw %q", saw)
+	}
+	w.a.Run("wait", "machine/web", "--for", "ready", "--timeout", "1m")
 }
 
 // classic is a private host for classic LXC with an agent on it.
