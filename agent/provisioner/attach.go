@@ -104,7 +104,11 @@ func (s surroundings) disks(d *Desired) (disks []containerbroker.Disk, waiting [
 		if a.Volume != "" {
 			disk.Size = status.Size
 		}
-		if disk.Source = status.Attachments[d.Name].Source; disk.Source == "" {
+		offer := status.Attachments[d.Name]
+		// The owners of a filesystem change with the machine, and a running instance would
+		// keep the former.
+		other := a.Filesystem != "" && offer.Privileged != d.Record.Machine.Privileged
+		if disk.Source = offer.Source; disk.Source == "" || other {
 			waiting = append(waiting, a.Object())
 			continue
 		}

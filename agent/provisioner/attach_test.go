@@ -1,6 +1,8 @@
 package provisioner
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,6 +81,32 @@ func TestBrokerGetsTheMachinesNICsAndDisks(t *testing.T) {
 	}
 	if m.Autostart {
 		t.Error("a machine with storage is left to the hypervisor's autostart")
+	}
+}
+
+// A machine waits until its filesystem has the owners of its kind.
+func TestMachinesWaitForTheOwnersOfTheirFilesystems(t *testing.T) {
+	for _, privileged := range []bool{false, true} {
+		for _, offered := range []bool{false, true} {
+			objects := aSite()
+			var record spec.MachineRecord
+			var status spec.StorageStatus
+			if err := errors.Join(objects[0].Decode(&record, nil), objects[3].Decode(nil, &status)); err != nil {
+				t.Fatal(err)
+			}
+			record.Machine.Privileged = privileged
+			offer := status.Attachments["web"]
+			offer.Privileged = offered
+			status.Attachments["web"] = offer
+			objects[0].Spec, objects[3].Status = spec.Encode(record), spec.Encode(status)
+			desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waits := slices.Equal(desired[0].Waiting, []string{"filesystem/www"}); waits != (privileged != offered) {
+				t.Errorf("privileged: %v, its filesystem is for such a machine: %v, it waits for %v", privileged, offered, desired[0].Waiting)
+			}
+		}
 	}
 }
 

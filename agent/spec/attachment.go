@@ -11,10 +11,12 @@ type AttachmentStatus struct {
 	State StorageState `json:"state"`
 	// Source is the path on the host that the machine gets: a directory or a block
 	// device. It is set while the storage worker offers the storage.
-	Source   string   `json:"source,omitempty"`
-	ReadOnly bool     `json:"read-only,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Attempts Attempts `json:"retry,omitzero"`
+	Source string `json:"source,omitempty"`
+	// Privileged is true if a filesystem's Source has the owners of a privileged machine.
+	Privileged bool     `json:"privileged,omitempty"`
+	ReadOnly   bool     `json:"read-only,omitempty"`
+	Message    string   `json:"message,omitempty"`
+	Attempts   Attempts `json:"retry,omitzero"`
 }
 
 // Phase is the phase of an attachment of storage or of a network's NIC to a

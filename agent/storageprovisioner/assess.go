@@ -226,7 +226,7 @@ func (p *planner) attachments(s *spec.StorageStatus, e *Entity, steps map[string
 				now.State, now.Message = spec.StorageError, step.Held
 			}
 		default:
-			now.State, now.Source = spec.StorageAttached, p.policy.viewPath(machine, e.Name)
+			now.State, now.Source, now.Privileged = spec.StorageAttached, p.policy.viewPath(machine, e.Name), p.byName[machine].Privileged
 		}
 		switch {
 		case !planned || s.ObservedGeneration < e.Generation:

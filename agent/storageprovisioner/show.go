@@ -94,9 +94,9 @@ func ReadyObjects(objects []state.Object, d Desired, o Observed, policy Policy) 
 			case r != wants:
 				continue
 			}
-			offer := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: policy.viewPath(machine, e.Name)}
+			offer := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: policy.viewPath(machine, e.Name), Privileged: p.byName[machine].Privileged}
 			if e.Kind == spec.KindVolume {
-				offer.Source = unknownDevice
+				offer.Source, offer.Privileged = unknownDevice, false
 				if d, attached := device(p.volumesSeen[e.Name]); attached {
 					if _, stop := p.deviceInUse(e, true); stop != "" && (d.Former || d.ReadOnly != p.readOnly(e)) {
 						continue // the offer is withdrawn until that machine is stopped
