@@ -145,9 +145,7 @@ func (p *planner) alive(d *Desired) []Step {
 		return append(steps, p.planFailed(d, inst)...)
 	}
 	for _, s := range p.present(d, inst) {
-		// A failure after a start delays no start of an instance that has stopped since.
-		again := s.Action == ActionStart && inst.Status == containerbroker.StatusStopped && !d.Status.StartFailed
-		if s.Held == "" && !again && after.After(s.After) {
+		if s.Held == "" && after.After(s.After) {
 			s.After = after
 		}
 		steps = append(steps, s)

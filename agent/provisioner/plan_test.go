@@ -171,7 +171,7 @@ func TestClassification(t *testing.T) {
 			policy: Policy{Nudged: map[string]bool{nudgeWant: true}}, want: []string{"create web"},
 		},
 		{
-			name: "W7 and no other's", desired: []Desired{machine("web", provisioned, failed(fault.Transient, &later), func(d *Desired) { d.Status.StartFailed = true })},
+			name: "W7 and no other's", desired: []Desired{machine("web", provisioned, failed(fault.Transient, &later))},
 			instances: []containerbroker.Instance{instance("web", stopped)},
 			policy:    Policy{Nudged: map[string]bool{nudgeWant: true}}, want: []string{"start web in 7s"},
 		},
@@ -214,10 +214,6 @@ func TestClassification(t *testing.T) {
 		{
 			name: "died: started", desired: []Desired{machine("web", provisioned)}, instances: []containerbroker.Instance{instance("web", stopped)},
 			want: []string{"start web"},
-		},
-		{
-			name: "stopped before it was ready, e.g. to reboot: started", desired: []Desired{machine("web", provisioned, failed(fault.Transient, &later))},
-			instances: []containerbroker.Instance{instance("web", stopped)}, want: []string{"start web"},
 		},
 		{name: "dies soon after every start: pauses grow", desired: []Desired{machine("web", provisioned, func(d *Desired) {
 			d.Status.StartedAt, d.Status.Deaths = &t0, 4
