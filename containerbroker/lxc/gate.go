@@ -22,16 +22,16 @@ import (
 // inside, it does not wait.
 const gateHook = `lxc.hook.start-host = /bin/sh -c 'test ! -e "$0" || { echo $LXC_PID >"$0"; /usr/bin/flock -w 10 "$0" true; }; true' `
 
-// rebootHook is a hook of liblxc by which a guest with disks stops instead of
-// rebooting: liblxc would start it again without its disks, and does not if the hook
-// fails. It reads the note, because disks come and go while the guest runs.
+// rebootHook is a hook of liblxc by which a guest that was started with disks stops
+// instead of rebooting: liblxc would start it again without its disks, and does not if
+// the hook fails. It reads the note, because the disks may be gone since.
 const rebootHook = `lxc.hook.post-stop = /bin/sh -c 'test "$LXC_TARGET" != reboot || ! /bin/grep -qs "\"disks\":" "${LXC_CONFIG_FILE%/*}/` + fileNote + `"' `
 
 // gateEvery is the interval at which startHeld looks for the hook.
 const gateEvery = 2 * time.Millisecond
 
 // startHeld runs lxc-start and mounts the disks of the instance before its init
-// begins. It starts nothing if a disk cannot be opened. The caller mounts what could
+// begins, also after a reboot from inside. It starts nothing if a disk cannot be opened. The caller mounts what could
 // not be mounted so early.
 func (d *Driver) startHeld(ctx context.Context, e entry, args ...string) (code int, err error) {
 	if len(e.noted().Disks) == 0 || !safeName.MatchString(e.name) {
@@ -65,7 +65,7 @@ func (d *Driver) startHeld(ctx context.Context, e entry, args ...string) (code i
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		code, err = d.tool(ctx, d.opts.StartTimeout, paths.LXCStart, e.name, append(args, "-s", gateHook+path)...)
+		code, err = d.tool(ctx, d.opts.StartTimeout, paths.LXCStart, e.name, append(args, "-s", gateHook+path, "-s", rebootHook)...)
 	}()
 	ticker := time.NewTicker(gateEvery)
 	defer ticker.Stop()

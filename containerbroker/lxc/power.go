@@ -102,7 +102,7 @@ func (d *Driver) start(ctx context.Context, e entry) error {
 	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	code, err := d.startHeld(ctx, e, "-d", "-l", "ERROR", "-o", log, "-s", rebootHook)
+	code, err := d.startHeld(ctx, e, "-d", "-l", "ERROR", "-o", log)
 	if err != nil {
 		return err
 	}

@@ -16,16 +16,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// A guest that an administrator started and that reboots loses what was plugged in
-// since its start, because its monitor keeps its old settings. The listing shows that,
-// and an update plugs it in again.
+// A guest that reboots loses what was plugged in since its start, because its
+// monitor keeps its old settings. The listing shows that, and an update plugs it
+// in again.
 func TestRebootFromInside(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "reboots")
 	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: w.bridge, MAC: "00:16:3e:00:78:01"}}
-	must(t, w.d.Create(t.Context(), m, nil))
-	host(t, "lxc-start", "-P", w.path, "-n", m.Name)
-	pid := find(t, w.d, m.Name).PID
+	pid := w.start(t, m)
 	m.NICs[0].MAC = "00:16:3e:00:78:02" // its monitor knows the address before
 	m.NICs = append(m.NICs, containerbroker.NIC{Name: "lan", Bridge: w.bridge, MAC: "00:16:3e:00:78:03"})
 	share := folder(t)
@@ -56,14 +54,13 @@ func TestRebootFromInside(t *testing.T) {
 		"00:16:3e:00:78:02\n00:16:3e:00:78:03\n1")
 }
 
-// A guest with disks does not reboot but stops, also if it got them after its start.
-// Without them it reboots.
+// A guest that was started with disks does not reboot but stops, so that its next init
+// finds them. Without them it reboots.
 func TestRebootFromInsideWithDisks(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine(t, "stops")
-	w.start(t, m)
 	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: brokertest.Device(t), Device: "/dev/hostler-data"}}
-	w.apply(t, m)
+	w.start(t, m)
 	ended := awaiting(t, w.d, m.Name)
 	w.inside(t, m.Name, "reboot -f")
 	ended("ended")
