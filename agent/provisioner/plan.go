@@ -238,12 +238,14 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 	steps := d.held(inst, recreate, restart)
 	asked := restartDue(d, inst, p.policy.Now)
 	running := inst.Status == containerbroker.StatusRunning
-	if running && d.wantsRunning() && len(d.Waiting) == 0 && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart)) {
-		// The running instance may refuse a change, e.g. a limit below the memory in
-		// use. The restart makes it if it is stored, and else it is tried again after
-		// the restart.
+	resumes := inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone
+	restarts := running && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart))
+	if (resumes || restarts) && d.wantsRunning() && len(d.Waiting) == 0 {
+		// The instance may refuse a change, e.g. a limit below the memory in use, which
+		// a frozen guest cannot free. A restart makes the change if it is stored, and
+		// else it is tried again after the restart or the resume.
 		live = slices.DeleteFunc(live, func(c containerbroker.Change) bool {
-			return c.Stored || failedFor(d.Status.FailedStep, c) && !isDevice(c)
+			return restarts && c.Stored || failedFor(d.Status.FailedStep, c) && !isDevice(c)
 		})
 	}
 	if len(live) > 0 {
@@ -263,7 +265,7 @@ func (p *planner) present(d *Desired, inst *containerbroker.Instance) []Step {
 		return append(steps, d.step(ActionRestart, inst, "restarted as asked"))
 	case inst.Status == containerbroker.StatusStopped:
 		return append(steps, p.start(d, inst))
-	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:
+	case resumes:
 		return append(steps, d.step(ActionStart, inst, "resumed as asked"))
 	case running && !isReady(&d.Status):
 		return append(steps, d.step(ActionReady, inst, "booting"))

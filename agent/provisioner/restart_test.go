@@ -234,6 +234,26 @@ func TestRefusedChangeHoldsNoRestart(t *testing.T) {
 	}
 }
 
+// A frozen instance that refuses a change is resumed as asked. A limit below its memory
+// in use cannot be set before that, since it frees nothing while it is frozen.
+func TestRefusedChangeHoldsNoResume(t *testing.T) {
+	r := newRig(t)
+	differ := &refusing{Fake: r.fake}
+	r.differ, r.config.RetryDelay = differ, time.Hour
+	r.declare("web")
+	stop := r.start()
+	r.awaitState("web", spec.MachineRunning)
+	stop()
+	before, _ := r.fake.Get("web")
+	differ.since = before.PID
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusFrozen })
+	r.fake.Fail(brokertest.Update, "web", -1, fault.New(fault.Transient, "the guest uses more memory than that"))
+	r.start()
+	r.eventually("a refusal", func() bool { s, _ := r.status("web"); return strings.Contains(s.Message, "more memory") })
+	r.declare("web", func(m *spec.MachineRecord) { m.RetryRequest = 1 })
+	r.eventually("the resume", func() bool { now, _ := r.fake.Get("web"); return now.Status == containerbroker.StatusRunning })
+}
+
 // A guest may have other addresses after its restart, so those of before go with it.
 func TestAddressesEndWithARestart(t *testing.T) {
 	r := newRig(t)
