@@ -69,12 +69,12 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		c := &changes[n]
 		switch {
 		case !IsDevice(c.Field):
-		case !room.place(*c, now):
-			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
 		case readdressed(c.Field, want, i):
 			c.Impact, c.Reason = ImpactRestart, "the guest learns its address when it starts"
 		case reconfigured && hasNIC(c.Field, now):
-			c.Impact, c.Reason = networkConfigWaits()
+			c.Impact, c.Reason = networkConfigWaits() // until then it keeps its slot
+		case !room.place(*c, now):
+			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
 		case replugged(c.Field, want, now):
 			c.Impact, c.Reason = ImpactRestart, "the interface is unplugged and plugged in again, which ends the guest's connections"
 		default:
