@@ -60,7 +60,6 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 	changes = append(changes, devices(FieldDisk, want.Disks, i.Stored.Disks, now.Disks, want.Sizes, i.Stored.Sizes)...)
 	changes = append(changes, devices(fieldNIC, want.NICs, i.Stored.NICs, now.NICs, nil, nil)...)
 	slices.SortStableFunc(changes, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
-	reconfigured := slices.ContainsFunc(changes, func(c Change) bool { return c.Field == FieldNetworkConfig && c.Impact == ImpactRestart })
 	room := Room{Devices: Unlimited}
 	if i.Room != nil {
 		room = *i.Room
@@ -69,12 +68,10 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		c := &changes[n]
 		switch {
 		case !IsDevice(c.Field):
-		case readdressed(c.Field, want, i):
-			c.Impact, c.Reason = ImpactRestart, "the guest learns its address when it starts"
-		case reconfigured && hasNIC(c.Field, now):
-			c.Impact, c.Reason = networkConfigWaits() // until then it keeps its slot
 		case !room.place(*c, now):
 			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
+		case readdressed(c.Field, want, i):
+			c.Impact, c.Reason = ImpactRestart, "the guest learns its address when it starts"
 		case replugged(c.Field, want, now):
 			c.Impact, c.Reason = ImpactRestart, "the interface is unplugged and plugged in again, which ends the guest's connections"
 		default:
@@ -100,14 +97,6 @@ func readdressed(field string, want Settings, i Instance) bool {
 	gets := strings.Fields(want.Addresses[name])
 	return is && i.Now().NICs[name] != "" && len(gets) > 0 &&
 		slices.ContainsFunc(strings.Fields(i.Stored.Addresses[name]), func(had string) bool { return !slices.Contains(gets, had) })
-}
-
-// hasNIC reports whether the field is an interface of the running guest. The guest keeps
-// it until the start at which it configures its interfaces anew, e.g. eth0 if lan0 is
-// declared in its place.
-func hasNIC(field string, now Settings) bool {
-	name, is := NICOf(field)
-	return is && now.NICs[name] != ""
 }
 
 // replugged reports whether an interface of a running guest stays on its bridge and gets

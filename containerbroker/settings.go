@@ -116,10 +116,6 @@ func networkConfigImpact(want, have Settings) (Impact, string) {
 	if cloudinit.NetworkOnlyShrinks(have.NetworkConfig, want.NetworkConfig) {
 		return ImpactLive, ""
 	}
-	return networkConfigWaits()
-}
-
-func networkConfigWaits() (Impact, string) {
 	return ImpactRestart, "the guest configures its interfaces when it starts"
 }
 

@@ -69,22 +69,3 @@ func TestDevicesWithoutAPlaceWaitForARestart(t *testing.T) {
 		}
 	}
 }
-
-// An interface that the guest keeps until its next start frees no slot before.
-func TestAKeptInterfaceFreesNoSlot(t *testing.T) {
-	static := func(name, mac string) containerbroker.Machine {
-		m := machine()
-		m.NICs = []containerbroker.NIC{{Name: name, Bridge: "br0", MAC: mac, Static: true, Addresses: []string{"10.20.0.10/24"}}}
-		return m
-	}
-	s, err := settingsOf(static("eth0", "00:16:3e:00:00:01"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := containerbroker.Instance{Stored: s, Running: &s, Room: &containerbroker.Room{CPUs: 1}, Raw: raw{}}
-	for _, c := range (&Driver{}).Diff(static("lan0", "00:16:3e:00:00:02"), i) {
-		if c.Impact != containerbroker.ImpactRestart {
-			t.Errorf("%s is %s", c.Field, c.Impact)
-		}
-	}
-}
