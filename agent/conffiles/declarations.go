@@ -213,6 +213,8 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 			next = d
 		}
 	}
+	// A conflict may be with the former version of a file whose refusal passes.
+	waits := false
 	for path, why := range answer.Refused {
 		// If the text itself is valid, the reason for the refusal may pass.
 		_, _, err := spec.ParseAlone(path, f.Files[path].Content)
@@ -220,7 +222,11 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 		if passes {
 			sooner(again)
 		}
-		refused = append(refused, declare.RefusedFile{Path: path, Reason: spec.Summary(why), Retried: passes && !fault.Is(why, fault.Conflict)})
+		waits = waits || passes && !fault.Is(why, fault.Conflict)
+		refused = append(refused, declare.RefusedFile{Path: path, Reason: spec.Summary(why), Retried: passes})
+	}
+	for i, f := range refused {
+		refused[i].Retried = f.Retried && (waits || !fault.Is(answer.Refused[f.Path], fault.Conflict))
 	}
 	if len(answer.Held) > 0 {
 		sooner(lookAgain)

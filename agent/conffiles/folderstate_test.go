@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hostler/agent/declare"
 )
 
 // The state of the folder follows each reading. It is unread from the change of
@@ -67,6 +69,48 @@ func TestStateOfTheFolder(t *testing.T) {
 			s := c.State()
 			return s.Read && len(s.Refused) == 1 && s.Refused[0].Retried == passes
 		})
+	}
+}
+
+// A conflict with the former version of a file passes when the file's new version comes
+// into force, so it does not end a wait before.
+func TestConflictWithAFormerVersion(t *testing.T) {
+	const machine = ": {type: lxd, image: debian/12, networks: {eth0: {network: "
+	files := map[string]string{"a.yaml": "networks: {lan: {bridge: br-lan}}\nmachines: {web" + machine + "lan}}}}"}
+	c := newConfd(t)
+	write := func() {
+		t.Helper()
+		for name, text := range files {
+			writeFile(t, filepath.Join(c.o.Dir, name), "version: 1\n"+text+"\n")
+		}
+	}
+	read := func() (refused []declare.RefusedFile) {
+		t.Helper()
+		_, _, refused, err := c.newReader().apply(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return refused
+	}
+	if err := os.MkdirAll(c.o.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	if refused := read(); len(refused) > 0 {
+		t.Fatalf("%+v", refused)
+	}
+	// web moves from a to b, and a waits for wan.
+	files["a.yaml"] = "networks: {lan: {bridge: br-lan}}\nmachines: {db" + machine + "wan}}}}"
+	files["b.yaml"] = "machines: {web: {type: lxd, image: debian/12}}"
+	write()
+	refused := read()
+	if len(refused) != 2 || !refused[0].Retried || !refused[1].Retried {
+		t.Errorf("while a is not in force: %+v", refused)
+	}
+	files["c.yaml"] = "networks: {wan: {bridge: br-wan}}"
+	write()
+	if refused := read(); len(refused) > 0 {
+		t.Errorf("when wan is declared: %+v", refused)
 	}
 }
 
