@@ -106,7 +106,7 @@ def bare_name(body):
     """Return user-data, user-data-2 and so on for the texts without a name.
 
     The number that cloud-init gives a text counts all parts, and shifts when another
-    part comes or goes. A text keeps the file that has it already, or that declares one
+    part comes or goes. A text keeps the file that has it already, or that declares most
     of its objects, so it does not replace the file of a text that is gone.
     """
     texts = {path: read(path) for path in glob.glob(os.path.join(CONF_D, "cloud-init-*.yaml"))}
@@ -115,7 +115,8 @@ def bare_name(body):
     mine = [name for name in texts if texts[name] == body]
     free = [name for name in texts if os.path.join(CONF_D, name_of(name)) not in used]
     declared = set() if mine else objects(body)
-    mine += [name for name in free if declared & objects(texts[name])]
+    shared = {name: len(declared & objects(texts[name])) for name in free}
+    mine += sorted((name for name in free if shared[name]), key=shared.get, reverse=True)
     numbers = ("user-data" if n == 1 else "user-data-%d" % n for n in itertools.count(1))
     return mine[0] if mine else next(name for name in numbers if name not in texts or name in free)
 

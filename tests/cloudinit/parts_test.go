@@ -80,6 +80,22 @@ func TestUnnamedPartIsGone(t *testing.T) {
 	}
 }
 
+// Two declarations without names have an object in common. The second keeps its file
+// when it changes while the first is gone.
+func TestUnnamedPartsWithACommonObject(t *testing.T) {
+	first := lan + "machines:\n  web: {type: lxd, image: debian/12}\n"
+	second := strings.Replace(first, "web", "db", 1)
+	changed := strings.Replace(second, "debian/12", "debian/13", 1)
+	for _, release := range releases(t) {
+		m := newMachine(t, release).installHandler().installProgram()
+		m.boot("#include\nfile://" + m.write("first", first) + "\nfile://" + m.write("second", second) + "\n")
+		said := m.boot("#include\nfile://" + m.write("changed", changed) + "\n")
+		if got := m.files(); len(got) != 2 || got["cloud-init-user-data.yaml"] != first || got["cloud-init-user-data-2.yaml"] != changed || said != "" {
+			t.Errorf("%s: conf.d has %q, and cloud-init said %q", release, got, said)
+		}
+	}
+}
+
 // A part without a name keeps the file that an earlier version named after
 // cloud-init's number, also when its text changes.
 func TestUnnamedPartOfAnEarlierVersion(t *testing.T) {
