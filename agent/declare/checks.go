@@ -58,7 +58,11 @@ func (w *State) checkTypes(doc Document) error {
 		if o == nil || o.before == nil || o.life != state.Alive {
 			continue
 		}
-		if was := o.was.(*spec.MachineRecord).Machine.Type; was != t {
+		switch was, moves := o.was.(*spec.MachineRecord).Machine.Type, o.machine().Migration; {
+		case was == t:
+		case moves.Open() && moves.To == t:
+			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is being migrated to %s; the document can be applied afterwards", doc.Name, name, t)
+		default:
 			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become %s; delete it first (`hostler delete machine/%s`) or give the new machine another name",
 				name, was, t, name))
 		}

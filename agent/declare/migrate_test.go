@@ -33,6 +33,11 @@ func TestMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	faulttest.Want(t, w.BeginMigration("web", "u", m), fault.Conflict, "begun already")
+	// A document with the new type comes into force after the migration.
+	moved := applied("site", spec.Declaration{Machines: map[string]spec.Machine{"web": {Type: spec.Incus, Image: "debian/12"}}})
+	faulttest.Want(t, w.checkFixed(moved), fault.NotReady, "is being migrated")
+	moved.Declaration.Machines["web"] = spec.Machine{Type: spec.KVM, Image: "debian/12"}
+	faulttest.Want(t, w.checkFixed(moved), fault.Conflict, "cannot become kvm")
 	m.Waits = "waits for the host"
 	if err := w.SetMigration("web", "u", m); err != nil {
 		t.Fatal(err)
