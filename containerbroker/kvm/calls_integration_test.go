@@ -52,8 +52,8 @@ func TestAGuestCostsFewCalls(t *testing.T) {
 	}
 }
 
-// The wait for a guest's agent follows libvirt's events, so that its number of
-// calls does not grow with the time that the guest takes to boot.
+// The wait for a guest's agent follows libvirt's events. What it repeats, at most once
+// a second, is the question whether the script in the guest has ended.
 func TestAWaitForAGuestCostsFewCalls(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")
@@ -67,10 +67,10 @@ func TestAWaitForAGuestCostsFewCalls(t *testing.T) {
 	began := time.Now()
 	_, err = d.WaitReady(t.Context(), m, nil)
 	must(t, err)
+	took := time.Since(began)
 	calls, each := r.proxy.Calls()
-	t.Logf("%d calls in %v, by their numbers in libvirt's protocol: %v", calls, time.Since(began).Round(time.Millisecond), each)
-	const most = 20
-	if calls > most {
+	t.Logf("%d calls in %v, by their numbers in libvirt's protocol: %v", calls, took.Round(time.Millisecond), each)
+	if most := 14 + int(took.Seconds()); calls > most {
 		t.Errorf("more than %d calls", most)
 	}
 }
