@@ -212,22 +212,31 @@ func (r *refusing) Diff(m containerbroker.Machine, i containerbroker.Instance) [
 	return changes
 }
 
+// refused starts a worker on web, in the given state, whose change is refused and not
+// tried again within the test.
+func refused(t *testing.T, stores bool, status containerbroker.Status) (*rig, containerbroker.Instance) {
+	t.Helper()
+	r := newRig(t)
+	differ := &refusing{Fake: r.fake, stores: stores}
+	r.differ, r.config.RetryDelay = differ, time.Hour
+	r.declare("web")
+	stop := r.start()
+	r.awaitState("web", spec.MachineRunning)
+	stop()
+	before, _ := r.fake.Get("web")
+	differ.since = before.PID
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.Status = status })
+	r.fake.Fail(brokertest.Update, "web", -1, fault.New(fault.Transient, "the guest uses more memory than that"))
+	r.start()
+	r.eventually("a refusal", func() bool { s, _ := r.status("web"); return strings.Contains(s.Message, "more memory") })
+	return r, before
+}
+
 // A restart does not wait for a change that the running instance refuses. If the
 // hypervisor has stored the change, the next start makes it.
 func TestRefusedChangeHoldsNoRestart(t *testing.T) {
 	for _, stores := range []bool{true, false} {
-		r := newRig(t)
-		differ := &refusing{Fake: r.fake, stores: stores}
-		r.differ, r.config.RetryDelay = differ, time.Hour
-		r.declare("web")
-		stop := r.start()
-		r.awaitState("web", spec.MachineRunning)
-		stop()
-		before, _ := r.fake.Get("web")
-		differ.since = before.PID
-		r.fake.Fail(brokertest.Update, "web", -1, fault.New(fault.Transient, "the guest uses more memory than that"))
-		r.start()
-		r.eventually("a refusal", func() bool { s, _ := r.status("web"); return strings.Contains(s.Message, "more memory") })
+		r, before := refused(t, stores, containerbroker.StatusRunning)
 		r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest = 1 })
 		r.eventually("the restart", func() bool { now, _ := r.fake.Get("web"); return now.PID != before.PID })
 		r.awaitState("web", spec.MachineRunning)
@@ -237,19 +246,7 @@ func TestRefusedChangeHoldsNoRestart(t *testing.T) {
 // A frozen instance that refuses a change is resumed as asked. A limit below its memory
 // in use cannot be set before that, since it frees nothing while it is frozen.
 func TestRefusedChangeHoldsNoResume(t *testing.T) {
-	r := newRig(t)
-	differ := &refusing{Fake: r.fake}
-	r.differ, r.config.RetryDelay = differ, time.Hour
-	r.declare("web")
-	stop := r.start()
-	r.awaitState("web", spec.MachineRunning)
-	stop()
-	before, _ := r.fake.Get("web")
-	differ.since = before.PID
-	r.fake.Change("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusFrozen })
-	r.fake.Fail(brokertest.Update, "web", -1, fault.New(fault.Transient, "the guest uses more memory than that"))
-	r.start()
-	r.eventually("a refusal", func() bool { s, _ := r.status("web"); return strings.Contains(s.Message, "more memory") })
+	r, _ := refused(t, false, containerbroker.StatusFrozen)
 	r.declare("web", func(m *spec.MachineRecord) { m.RetryRequest = 1 })
 	r.eventually("the resume", func() bool { now, _ := r.fake.Get("web"); return now.Status == containerbroker.StatusRunning })
 }
