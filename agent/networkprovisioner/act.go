@@ -88,7 +88,7 @@ func (w *Worker) look(ctx context.Context, t *turn) error {
 		return err
 	}
 	t.now, t.o, t.p = w.Now(), Observed{}, Plan{}
-	if t.d, err = Decode(objects); err != nil {
+	if t.d, err = w.decoder.desired(objects); err != nil {
 		return err
 	}
 	if w.idle = w.idle && len(t.d.Networks) == 0; w.idle {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -14,24 +15,36 @@ func kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec
 // Decode extracts the data about networks from a list of objects. A single
 // unreadable record makes Decode fail, because a plan from partial data would
 // be wrong.
-func Decode(objects []state.Object) (Desired, error) {
+func Decode(objects []state.Object) (Desired, error) { return newDecoder().desired(objects) }
+
+// decoder caches the decoded objects.
+type decoder struct {
+	networks reconcile.Cache[Network]
+	machines reconcile.Cache[Machine]
+}
+
+func newDecoder() decoder { return decoder{reconcile.Cache[Network]{}, reconcile.Cache[Machine]{}} }
+
+func (k decoder) desired(objects []state.Object) (Desired, error) {
 	var d Desired
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindNetwork:
-			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
-			if err := o.Decode(&n.Record, &n.Status); err != nil {
+			n, err := k.networks.Decode(o, decodeNetwork)
+			if err != nil {
 				return Desired{}, err
 			}
 			d.Networks = append(d.Networks, n)
 		case spec.KindMachine:
-			g, err := decodeMachine(o)
+			g, err := k.machines.Decode(o, decodeMachine)
 			if err != nil {
 				return Desired{}, err
 			}
 			d.Machines = append(d.Machines, g)
 		}
 	}
+	k.networks.Keep(objects)
+	k.machines.Keep(objects)
 	d.index = indexOf(d)
 	return d, nil
 }
@@ -90,6 +103,12 @@ func pick[T any](all []T, places []int) []T {
 		some[n] = all[i]
 	}
 	return some
+}
+
+func decodeNetwork(o state.Object) (Network, error) {
+	n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+	err := o.Decode(&n.Record, &n.Status)
+	return n, err
 }
 
 func decodeMachine(o state.Object) (Machine, error) {

@@ -72,7 +72,8 @@ type Options struct {
 type Worker struct {
 	*reconcile.Frame
 	Options
-	policy Policy
+	policy  Policy
+	decoder decoder
 	// last holds the parts of the host's state that earlier passes left, by
 	// key. It is nil before the first pass. With it the worker distinguishes
 	// drift from its own changes.
@@ -98,7 +99,7 @@ type Worker struct {
 func New(c reconcile.Common, o Options) *Worker {
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	o.PollInterval = cmp.Or(o.PollInterval, 2*time.Second)
-	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, failed: reconcile.Failures{}, pairs: pairs{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
+	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, decoder: newDecoder(), failed: reconcile.Failures{}, pairs: pairs{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
 }
 
 // Prepare marks ready networks that the host does not have, e.g. after a

@@ -24,9 +24,9 @@ type network struct {
 	behind bool
 }
 
-// surroundingsOf decodes the objects that machines refer to. It leaves out
+// surroundings decodes the objects that machines refer to. It leaves out
 // objects that are being removed.
-func surroundingsOf(objects []state.Object) (surroundings, error) {
+func (k decoder) surroundings(objects []state.Object) (surroundings, error) {
 	s := surroundings{map[string]network{}, map[string]spec.StorageStatus{}}
 	for _, o := range objects {
 		if o.Life != state.Alive {
@@ -35,20 +35,27 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 		var err error
 		switch o.Kind {
 		case spec.KindNetwork:
-			var record spec.NetworkRecord
-			var status spec.NetworkStatus
-			err = o.Decode(&record, &status)
-			s.networks[o.Name] = network{record.Network, status, status.ObservedGeneration < o.Generation}
+			s.networks[o.Name], err = k.networks.Decode(o, decodeNetwork)
 		case spec.KindVolume, spec.KindFilesystem:
-			var status spec.StorageStatus
-			err = o.Decode(nil, &status)
-			s.storage[o.Kind+"/"+o.Name] = status
+			s.storage[o.Kind+"/"+o.Name], err = k.storage.Decode(o, decodeStorage)
 		}
 		if err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+func decodeNetwork(o state.Object) (network, error) {
+	var record spec.NetworkRecord
+	var status spec.NetworkStatus
+	err := o.Decode(&record, &status)
+	return network{record.Network, status, status.ObservedGeneration < o.Generation}, err
+}
+
+func decodeStorage(o state.Object) (status spec.StorageStatus, err error) {
+	err = o.Decode(nil, &status)
+	return status, err
 }
 
 // attach fills in the machine's NICs and disks. It adds the networks and

@@ -23,7 +23,7 @@ func (w *Worker) observe(ctx context.Context, detail bool, busy map[string]bool)
 	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.setConfig(ConfigOf(r, w.Type)) }); err != nil {
 		return nil, Observed{}, err
 	}
-	desired, err := Decode(objects, w.Type, w.currentConfig())
+	desired, err := w.decoder.desired(objects, w.Type, w.currentConfig())
 	if err != nil {
 		return nil, Observed{}, err
 	}
@@ -55,7 +55,22 @@ func (w *Worker) kinds() []string {
 // unreadable record makes Decode fail, because a plan from partial data could
 // delete instances.
 func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {
-	around, err := surroundingsOf(objects)
+	return newDecoder().desired(objects, t, c)
+}
+
+// decoder caches the decoded machines and the objects that they refer to.
+type decoder struct {
+	machines reconcile.Cache[Desired] // without the fields that depend on other objects
+	networks reconcile.Cache[network]
+	storage  reconcile.Cache[spec.StorageStatus]
+}
+
+func newDecoder() decoder {
+	return decoder{reconcile.Cache[Desired]{}, reconcile.Cache[network]{}, reconcile.Cache[spec.StorageStatus]{}}
+}
+
+func (k decoder) desired(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {
+	around, err := k.surroundings(objects)
 	if err != nil {
 		return nil, err
 	}
@@ -64,24 +79,40 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 		if o.Kind != spec.KindMachine {
 			continue
 		}
-		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Revision: o.Revision, Generation: o.Generation}
-		if err := o.Decode(&d.Record, &d.Status); err != nil {
+		d, err := k.machines.Decode(o, func(o state.Object) (Desired, error) { return decodeMachine(o, t) })
+		if err != nil {
 			return nil, err
 		}
 		if d.Record.Machine.Type != t {
 			continue
 		}
-		if former := d.Status.FormerConsentUsed; former > 0 {
-			d.Status.FormerConsentUsed, d.Amended = 0, true
-			if former >= o.Generation {
-				d.Status.ConsentsUsed = d.Record.Consents
-			}
-		}
 		d.Machine = c.Resolve(d)
 		around.attach(&d)
 		desired = append(desired, d)
 	}
+	k.keep(objects)
 	return desired, nil
+}
+
+func (k decoder) keep(objects []state.Object) {
+	k.machines.Keep(objects)
+	k.networks.Keep(objects)
+	k.storage.Keep(objects)
+}
+
+// decodeMachine returns an empty value for a machine of another type than t.
+func decodeMachine(o state.Object, t spec.ContainerType) (Desired, error) {
+	d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Revision: o.Revision, Generation: o.Generation}
+	if err := o.Decode(&d.Record, &d.Status); err != nil || d.Record.Machine.Type != t {
+		return Desired{}, err
+	}
+	if former := d.Status.FormerConsentUsed; former > 0 {
+		d.Status.FormerConsentUsed, d.Amended = 0, true
+		if former >= o.Generation {
+			d.Status.ConsentsUsed = d.Record.Consents
+		}
+	}
+	return d, nil
 }
 
 // goBlind says in the status of every machine that the hypervisor does not

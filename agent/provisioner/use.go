@@ -70,7 +70,7 @@ func (w *Worker) confirm(ctx context.Context, steps []Step, taking map[string]De
 		return steps, nil
 	}
 	objects, _, err := w.Store.List(ctx, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
-	around, unreadable := surroundingsOf(objects)
+	around, unreadable := newDecoder().surroundings(objects)
 	if err := cmp.Or(err, unreadable); err != nil {
 		return nil, fmt.Errorf("cannot read the offered attachments: %w", err)
 	}

@@ -37,6 +37,7 @@ type Options struct {
 type Worker struct {
 	*reconcile.Frame
 	Options
+	decoder decoder // only the pass uses it
 	limiter *reconcile.Limiter
 	nudges  reconcile.Nudges
 	waiting *reconcile.Limiter // bounds the waits for readiness, which need no slot
@@ -72,6 +73,7 @@ func New(c reconcile.Common, o Options) *Worker {
 	return &Worker{
 		Frame:   reconcile.NewFrame(c),
 		Options: o,
+		decoder: newDecoder(),
 		limiter: reconcile.NewLimiter(o.Defaults.Concurrency),
 		waiting: reconcile.NewLimiter(waitersPerOperation * o.Defaults.Concurrency),
 		busy:    map[string]bool{},

@@ -1,10 +1,13 @@
 package reconcile
 
 import (
+	"fmt"
 	"maps"
+	"reflect"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/failpoint"
 )
 
 // Configure calls use() with the host's record, which holds the configuration.
@@ -24,7 +27,8 @@ func Configure(objects []state.Object, use func(spec.HostRecord)) error {
 }
 
 // Cache keeps decoded objects by uid, since most objects do not change between
-// two passes. Callers must not modify the decoded values.
+// two passes. Callers must not modify the decoded values; a build with crash points
+// panics if one did.
 type Cache[T any] map[string]cached[T]
 
 type cached[T any] struct {
@@ -36,6 +40,9 @@ type cached[T any] struct {
 // decode().
 func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (T, error) {
 	if was, known := c[o.UID]; known && was.revision == o.Revision {
+		if failpoint.Enabled {
+			mustBe(o, was.value, decode)
+		}
 		return was.value, nil
 	}
 	v, err := decode(o)
@@ -43,6 +50,12 @@ func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (
 		c[o.UID] = cached[T]{o.Revision, v}
 	}
 	return v, err
+}
+
+func mustBe[T any](o state.Object, cached T, decode func(state.Object) (T, error)) {
+	if v, err := decode(o); err != nil || !reflect.DeepEqual(v, cached) {
+		panic(fmt.Sprintf("the cached value of %s/%s was modified: %+v, want %+v", o.Kind, o.Name, cached, v))
+	}
 }
 
 // Keep drops the cached values of all objects that are not in objects.
