@@ -106,10 +106,14 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Adopt(a.Name, a.Machine, a.UID, a.Token) }); err != nil {
+	machine := ""
+	if err := s.rewrite(ctx, false, func(w *declare.State) error {
+		machine = w.MachineOf(t, a.Name)
+		return w.Adopt(machine, a.Machine, a.UID, a.Token)
+	}); err != nil {
 		return nil, err
 	}
-	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: a.Name})
+	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: machine})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	}
 	// The provisioner may have recorded a failure because the instance had no
 	// stamp yet, so request a new attempt.
-	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(spec.KindMachine+"/"+a.Name, false) }); err != nil {
+	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(spec.KindMachine+"/"+machine, false) }); err != nil {
 		return nil, err
 	}
 	if o, err = s.o.Backend.Get(ctx, o.ID); err != nil {

@@ -164,6 +164,15 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 	if _, rec := b.record(t, "ours"); rec.Adopted {
 		t.Error("our own instance counts as adopted")
 	}
+	// The instance of a renamed machine has the machine's former name.
+	renamed := lxdMachine("web3")
+	renamed.InstanceName = "web"
+	b.machine("www", state.Alive, renamed, spec.MachineStatus{State: spec.MachinePending})
+	b.host.instances["web"] = ""
+	www, err := c.Adopt(ctx, "lxd", "web")
+	if _, rec := b.record(t, "www"); err != nil || www.Name != "www" || !rec.Adopted || b.host.instances["web"] != www.UID {
+		t.Errorf("of a renamed machine: %+v, %v, stamp %q", www, err, b.host.instances["web"])
+	}
 	_, err = c.Adopt(ctx, "lxd", "absent")
 	faulttest.Want(t, err, fault.NotFound)
 	_, err = c.Adopt(ctx, "vmware", "stray")

@@ -124,17 +124,23 @@ func (w *State) alive(object string) (*object, error) {
 	return o, err
 }
 
+// MachineOf returns the name of the machine for an instance of that type and name. The
+// instance of a renamed machine has the former name.
+func (w *State) MachineOf(t spec.ContainerType, instance string) string {
+	for _, o := range w.objects {
+		if m := o.machine(); m != nil && m.InstanceName == instance && m.Machine.Type == t {
+			return o.Name
+		}
+	}
+	return instance
+}
+
 // Adopt takes an existing instance under declaration. If a machine of that name
 // is declared and has no instance, it gets the instance. Otherwise the machine
 // gets a declaration with its own name. uid is the machine's former uid, or ""
 // if it is not known. token is the token of the stamp that the instance gets.
 func (w *State) Adopt(name string, machine spec.Machine, uid, token string) error {
 	object := spec.KindMachine + "/" + name
-	for other, o := range w.objects {
-		if m := o.machine(); m != nil && m.InstanceName == name && m.Machine.Type == machine.Type {
-			return fault.New(fault.Conflict, "cannot adopt %s/%s: it is the instance of %s, which was renamed", machine.Type, name, other)
-		}
-	}
 	if o := w.objects[object]; o != nil {
 		m := o.machine()
 		if o.life != state.Alive {

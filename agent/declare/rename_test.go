@@ -5,8 +5,6 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
-	"hostler/internal/fault/faulttest"
 )
 
 // Of two machines with the same former name in a document of an older agent, the
@@ -27,15 +25,19 @@ func TestTwoMachinesWithOneFormerName(t *testing.T) {
 	}
 }
 
-// The instance of a renamed machine is not adopted as another machine.
-func TestTheInstanceOfARenamedMachineIsNotAdopted(t *testing.T) {
+// The instance of a renamed machine, which keeps its name, is adopted as that machine.
+func TestTheMachineOfAnInstance(t *testing.T) {
 	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, InstanceName: "web"}
 	w, err := New([]state.Object{{ID: ID("machine/www"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulttest.Want(t, w.Adopt("web", record.Machine, "", "token"), fault.Conflict, "it is the instance of machine/www")
-	if err := w.Adopt("web", spec.Machine{Type: spec.KVM, Image: "debian/12"}, "", "token"); err != nil {
-		t.Errorf("an instance of another hypervisor: %v", err)
+	for instance, machine := range map[string]string{"web": "www", "db": "db"} {
+		if is := w.MachineOf(spec.LXD, instance); is != machine {
+			t.Errorf("lxd/%s is adopted as %s", instance, is)
+		}
+	}
+	if is := w.MachineOf(spec.KVM, "web"); is != "web" {
+		t.Errorf("an instance of another hypervisor is adopted as %s", is)
 	}
 }
