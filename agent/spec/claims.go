@@ -10,11 +10,13 @@ import (
 
 // Claims are the things that the objects of documents occupy and that no other
 // object may use: bridges, their interfaces, subnets, addresses, ports of the
-// host and storage. A lookup does not scan all claims. The zero value is empty.
+// host, storage and former names of machines. A lookup does not scan all claims. The
+// zero value is empty.
 type Claims struct {
 	bridges, members, ports       claimants[string]
 	volumes                       claimants[string] // volumes under filesystems
 	writers, readers, filesystems claimants[string] // storage of machines
+	renamed                       claimants[string]
 	addresses                     claimants[netip.Addr]
 	// subnets are sorted and do not overlap, because a wider subnet replaces the
 	// subnets inside it.
@@ -78,6 +80,9 @@ func (s *Claims) Add(d Declaration) {
 }
 
 func (s *Claims) addMachine(path string, m Machine) {
+	if m.RenamedFrom != "" {
+		claim(&s.renamed, m.RenamedFrom, path+".renamed-from")
+	}
 	for nic, n := range m.Networks {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {
 			claim(&s.addresses, p.Addr(), path+".networks."+nic)

@@ -62,7 +62,7 @@ func (c *checker) checkRenamedFrom(at, name, previous string, renamed map[string
 	case stays:
 		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(previous), c.where("machines."+previous))
 	default:
-		c.once(renamed, nil, previous, at, "the former name of")
+		c.once(renamed, c.others.Claims.renamed, previous, at, "the former name of")
 	}
 }
 

@@ -67,6 +67,24 @@ machines:
 	}
 }
 
+// Machines of two documents cannot have the same former name, because only one of them
+// can have the instance.
+func TestOneMachineHasTheFormerName(t *testing.T) {
+	renamed := func(document, machine string) Document {
+		return file(t, document, "machines: {"+machine+": {type: lxd, image: debian/12, renamed-from: web}}\n")
+	}
+	a, b := renamed("a", "www"), renamed("b", "api")
+	const want = `machines.api.renamed-from: "web" is already the former name of machine "www" (/conf.d/a.yaml:2); use another`
+	for what, inForce := range map[string]map[string]Document{"new with the other": nil, "new beside the other": named(a)} {
+		if m := Merge(Request{InForce: inForce, Wanted: named(a, b), Owners: map[string]string{}}); m.Refused["b"] == nil || !strings.Contains(m.Refused["b"].Error(), want) || m.Refused["a"] != nil {
+			t.Errorf("%s: %v", what, m.Refused)
+		}
+	}
+	if m := Merge(Request{InForce: named(a), Wanted: named(renamed("c", "www")), Owners: map[string]string{}}); len(m.Refused) != 0 {
+		t.Errorf("in another document: %v", m.Refused)
+	}
+}
+
 // A volume under one document's filesystem cannot be a block device in another
 // document, whichever of the two is in force first.
 // Attack: guests
