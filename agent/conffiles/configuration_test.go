@@ -2,12 +2,14 @@ package conffiles
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,4 +209,15 @@ func TestWarningsEndWithTheirCause(t *testing.T) {
 			t.Errorf("%q: %q", step.text, got)
 		}
 	}
+}
+
+// A pipe in place of the file is reported, and not opened, because it may have no writer.
+func TestPipeAsConfiguration(t *testing.T) {
+	f := follow(t, "harvest: none\n")
+	if err := errors.Join(syscall.Mkfifo(f.file+".new", 0o600), os.Rename(f.file+".new", f.file)); err != nil {
+		t.Fatal(err)
+	}
+	f.noticed(f.file + " is not used: cannot read the configuration: " + f.file + " is a pipe, not a file")
+	f.save("harvest: all\n")
+	f.await(func(c spec.Config) bool { return c.Harvest == "all" })
 }

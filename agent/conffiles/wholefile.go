@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
 )
 
 // errBeingWritten says that a file may be incomplete.
@@ -24,8 +26,12 @@ const unwritten = 2 * time.Second
 // readWhole reads a file up to a length of most bytes. It fails with
 // errBeingWritten while a process has the file open for writing, and it delays
 // new writers while it reads. Otherwise it could read a part of a declaration,
-// which may be a valid but smaller declaration.
+// which may be a valid but smaller declaration. It does not open a pipe, which
+// would wait for a writer.
 func readWhole(path string, most int64) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return nil, fault.New(fault.Invalid, "%s is a pipe, not a file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ const userDataPrefix = "cloud-init-"
 // agent decides before it is ready. It does not wait if the user-data has no declaration and hostler.yaml no time.
 func (a *app) bootWait(ctx context.Context, request, config string) error {
 	var limit spec.Duration
-	content, err := os.ReadFile(config) //nolint:gosec // the file of the host
+	content, err := readConfig(config)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fileError(config, err)
 	}

@@ -270,7 +270,7 @@ func (c *collection) machines(ctx context.Context, declared map[string]bool) {
 // configuration adds hostler.yaml, and the mistakes in it and in conf.d.
 func (c *collection) configuration() {
 	path := filepath.Join("/", c.app.env.Root, systemConfig)
-	content, err := os.ReadFile(path) //nolint:gosec // the file of the host
+	content, err := readConfig(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func withoutAgent(socket string) []client.Check {
 		Name: "agent", Result: "error", Message: "no agent answers at " + socket,
 		Mend: "systemctl start hostlerd; `journalctl -u hostlerd -n 20` says why it ended",
 	}}
-	content, err := os.ReadFile(configFile)
+	content, err := readConfig(configFile)
 	if socket != defaultSocket || err != nil {
 		return checks
 	}

@@ -239,6 +239,15 @@ func notAFile(path string) error {
 	return usage("%s: it is not a file; remove it, or give it a name without this ending", path)
 }
 
+// readConfig reads a configuration file. It does not open a pipe, which would wait for a
+// writer.
+func readConfig(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a pipe, not a file")}
+	}
+	return os.ReadFile(path) //nolint:gosec // the user or the host names the file
+}
+
 func readFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, usage("-f got an empty name; name a file, a directory, or - for standard input")

@@ -39,3 +39,17 @@ func TestPipeAmongDeclarations(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A pipe in place of hostler.yaml is named, and not read, by the commands that read the
+// file.
+func TestPipeAsConfiguration(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "hostler.yaml")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"validate", "--system", "--config", pipe}, {"internal", "boot-wait", "--config", pipe}} {
+		if got := run(t, nil, &fakeTerminal{}, nil, "", args...); got.code != exitError || !strings.Contains(got.stderr, "cannot read "+pipe+": it is a pipe") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}

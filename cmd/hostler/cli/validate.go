@@ -127,7 +127,7 @@ func (a *app) validateSystem(ctx context.Context, config string, text func(error
 // validateConfig checks a configuration file. Keys that the agent does not know
 // are remarks, since the agent ignores them.
 func (a *app) validateConfig(path string, text func(error) string) error {
-	content, err := os.ReadFile(path) //nolint:gosec // the user names the file
+	content, err := readConfig(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		a.note("%s: absent; a new agent begins with the defaults, others keep their last configuration", path)
 		return nil
