@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"hostler/agent/spec/documents"
 	"hostler/internal/mimemessage"
 	"hostler/internal/parthandler"
 )
@@ -76,7 +77,7 @@ func (a *app) userData(ctx context.Context, f userDataFlags) error {
 	if err != nil {
 		return err
 	}
-	declared, err := checkDocuments(docs, from, error.Error, false)
+	declared, err := checkDocuments(docs, from, error.Error, documents.Request{})
 	if err != nil {
 		return from.name(err)
 	}

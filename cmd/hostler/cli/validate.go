@@ -73,11 +73,11 @@ func (a *app) validateFiles(ctx context.Context, files []string, text func(error
 		}
 		return together(ctx, errs)
 	}
-	declared, err := checkDocuments(docs, from, text, open)
+	declared, err := checkDocuments(docs, from, text, documents.Request{Open: open})
 	if err != nil {
 		return from.name(err)
 	}
-	if _, err := checkDocuments(docs, from, spec.Summary, false); err != nil {
+	if _, err := checkDocuments(docs, from, spec.Summary, documents.Request{Together: true}); err != nil {
 		for missing := range strings.Lines(from.name(err).Error()) {
 			a.remark("warning: " + strings.TrimSpace(missing) + "; it is no mistake if `hostler apply` declared it")
 		}
@@ -148,11 +148,11 @@ func (a *app) validateConfig(path string, text func(error) string) error {
 
 // checkDocuments checks the text of all documents together and returns the
 // declarations in the same order. The error lists the mistakes of all
-// documents, each formatted by text. open accepts references to objects that no
-// document declares.
-func checkDocuments(docs []client.Document, places places, text func(error) string, open bool) ([]spec.Declaration, error) {
+// documents, each formatted by text. r says how the documents are checked. A
+// document that cannot be read may declare what others refer to.
+func checkDocuments(docs []client.Document, places places, text func(error) string, r documents.Request) ([]spec.Declaration, error) {
 	all, lines, wrong := readAlone(docs, text)
-	r := documents.Request{Wanted: map[string]documents.Document{}, Open: open}
+	r.Wanted, r.Open = map[string]documents.Document{}, r.Open || len(wrong) > 0
 	from := map[string]string{}
 	for i, decl := range all {
 		d := docs[i]
