@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler/agent/client"
+	"hostler/internal/oneline"
 )
 
 // attachable holds the table columns of volumes, filesystems and networks. JSON
@@ -43,7 +44,7 @@ func machineRow(m client.Machine, now time.Time, wide bool) []string {
 	if !wide && len(m.Addresses) > 1 {
 		address = m.Addresses[0] + " +" + strconv.Itoa(len(m.Addresses)-1)
 	}
-	row := []string{m.Name, string(m.Type), string(m.Status), address, m.Image, age(now, m.Created)}
+	row := []string{m.Name, string(m.Type), string(m.Status), address, oneline.Address(m.Image), age(now, m.Created)}
 	if wide {
 		cpus, memory := "-", "-" // "-" means no limit or no instance yet
 		if h := m.Hardware; h != nil && h.CPUs > 0 {
@@ -132,7 +133,7 @@ func imageTable(rows []client.Image, now time.Time, wide bool) *table {
 				used = count(len(i.UsedBy), "machine")
 			}
 		}
-		t.add(i.Reference, digest, i.Format, size(i.Size), i.Where, age(now, &i.Created), used)
+		t.add(oneline.Address(i.Reference), digest, i.Format, size(i.Size), i.Where, age(now, &i.Created), used)
 	}
 	return t
 }
