@@ -5,6 +5,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/containerbroker"
+	"hostler/internal/oneline"
 )
 
 // differences sorts the differences between an instance and its declaration by
@@ -33,10 +34,14 @@ func separating(d *Desired, inst *containerbroker.Instance, diff func(containerb
 		return slices.DeleteFunc(changes, func(c containerbroker.Change) bool { return !precede(d, c) })
 	}
 	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
-		changes = append(changes, containerbroker.Change{
-			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
+		c := containerbroker.Change{
+			Field: "image", From: oneline.Address(made.Image), To: oneline.Address(d.Record.Machine.Image), Impact: containerbroker.ImpactRecreate,
 			Reason: "an image takes effect only when the instance is created",
-		})
+		}
+		if c.From == c.To {
+			c.To = "(changed)" // the user or the query, which may be secret
+		}
+		changes = append(changes, c)
 	}
 	return changes
 }
