@@ -1,6 +1,7 @@
 package kvm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -60,6 +61,10 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 			return err
 		}
 	}
+	changes, refused := u.refuseMemory(changes)
+	if len(changes) == 0 {
+		return refused
+	}
 	for n, change := range changes {
 		if err := u.apply(change.Field); err != nil {
 			if n > 0 { // store the changes that the guest already has
@@ -70,7 +75,7 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 			return fmt.Errorf("%s: %w", change.Field, err)
 		}
 	}
-	return u.finish(ctx, changes)
+	return cmp.Or(u.finish(ctx, changes), refused)
 }
 
 // updating holds the state of one call of Update.
