@@ -41,8 +41,11 @@ type Range struct{ First, Last netip.Addr }
 
 // Host is a guest with a fixed address.
 type Host struct {
-	Name      string
-	MAC       string
+	Name string
+	MAC  string
+	// Former are the MAC addresses of interfaces that have the addresses until the
+	// guest's restart, at which the interface with MAC takes their place.
+	Former    []string
 	Addresses []netip.Addr
 	// Named are the addresses to which the name leads. If there are none, it leads
 	// to Addresses.
@@ -123,7 +126,7 @@ func config(n Network, dir string) (string, error) {
 	hosts := slices.Clone(n.Hosts)
 	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name+a.MAC, b.Name+b.MAC) })
 	for _, h := range hosts {
-		fields, names := []string{h.MAC}, []string{h.Name}
+		fields, names := h.macs(), []string{h.Name}
 		for _, a := range h.Addresses {
 			if a.Is6() {
 				fields = append(fields, "["+a.String()+"]")
@@ -191,10 +194,12 @@ func check(n Network, dir string) error {
 		if !goodName.MatchString(h.Name) {
 			return invalid("%q is not the name of a host", h.Name)
 		}
-		if !goodMAC.MatchString(h.MAC) {
-			return invalid("%q is not a MAC address", h.MAC)
+		for _, mac := range h.macs() {
+			if !goodMAC.MatchString(mac) {
+				return invalid("%q is not a MAC address", mac)
+			}
 		}
-		for _, key := range append(addresses(h), h.MAC) {
+		for _, key := range append(addresses(h), h.macs()...) {
 			if seen[key] != "" {
 				return invalid("%s belongs to both %s and %s", key, seen[key], h.Name)
 			}
@@ -208,6 +213,8 @@ func check(n Network, dir string) error {
 	}
 	return nil
 }
+
+func (h Host) macs() []string { return append([]string{h.MAC}, h.Former...) }
 
 func addresses(h Host) []string {
 	var all []string

@@ -53,6 +53,11 @@ func TestConfig(t *testing.T) {
 		!strings.Contains(text, "dhcp-host=02:00:00:00:00:11,10.20.0.11,db,43200s\nhost-record=db,10.20.0.9\n") {
 		t.Errorf("the name does not lead to the former address, %v, in\n%s", err, text)
 	}
+	renamed := lan()
+	renamed.Hosts[1].Former = []string{"02:00:00:00:00:12"}
+	if text, err := config(renamed, "/run/x"); err != nil || !strings.Contains(text, "dhcp-host=02:00:00:00:00:11,02:00:00:00:00:12,10.20.0.11,db,43200s\n") {
+		t.Errorf("the former interface has not the address, %v, in\n%s", err, text)
+	}
 	n := lan()
 	n.Hosts[0], n.Hosts[1] = n.Hosts[1], n.Hosts[0]
 	if again, _ := config(n, "/run/x"); again != text {
@@ -75,6 +80,7 @@ func TestBadConfig(t *testing.T) {
 		`"02:00:00:00:00:0x" is not a MAC address`:                               func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
 		`10.20.0.10 belongs to both web and db`:                                  func(n *Network) { n.Hosts[1].Addresses = n.Hosts[0].Addresses[:1] },
 		`02:00:00:00:00:10 belongs to both web and db`:                           func(n *Network) { n.Hosts[1].MAC = n.Hosts[0].MAC },
+		`02:00:00:00:00:11 belongs to both web and db`:                           func(n *Network) { n.Hosts[0].Former = []string{n.Hosts[1].MAC} },
 		`the address 10.9.0.1 of web is in no subnet of br-lan`:                  func(n *Network) { n.Hosts[0].Addresses = []netip.Addr{addr("10.9.0.1")} },
 		`the range 10.20.0.9 to 10.20.1.9 is not in one subnet of br-lan`:        func(n *Network) { n.Ranges = []Range{{addr("10.20.0.9"), addr("10.20.1.9")}} },
 		`the range 10.20.0.1 to 10.20.0.9 contains the host's address 10.20.0.1`: func(n *Network) { n.Ranges = []Range{{addr("10.20.0.1"), addr("10.20.0.9")}} },
