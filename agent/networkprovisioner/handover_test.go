@@ -1,6 +1,7 @@
 package networkprovisioner
 
 import (
+	"strings"
 	"testing"
 
 	"hostler/agent/spec"
@@ -60,4 +61,33 @@ func TestReleasedAddressesThatAreTakenMeanwhile(t *testing.T) {
 	carryOut(t, &d, &o) // releases it
 	p = carryOut(t, &d, &o)
 	equalText(t, "app", had(p, "app/eth0"), "10.20.0.10/24")
+}
+
+// An interface that is declared under another name has the declared address at once, and
+// the instance keeps it at the former interface until it has the new one. The DHCP server
+// gives it to either.
+func TestAddressOfAnInterfaceWithAnotherName(t *testing.T) {
+	for before, now := range map[string]string{"eth0": "lan0", "lan0": "eth0"} {
+		nic := spec.NIC{Network: "lan", Address: "10.20.0.10/24"}
+		d, o := two(), Observed{}
+		web := &d.Machines[0]
+		web.NICs, web.Status.Instance, web.Status.UsesNICs = map[string]spec.NIC{before: nic}, &spec.InstanceInfo{}, []string{spec.NICObject("lan", before)}
+		carryOut(t, &d, &o)
+		web.NICs, web.AttachmentsMatch = map[string]spec.NIC{now: nic}, false
+		if why := Refuse(d, o, policy(), map[string]bool{"machine/web": true}); why != nil {
+			t.Errorf("%s: %v", now, why)
+		}
+		for range 2 {
+			p := carryOut(t, &d, &o)
+			equalText(t, before+" before the restart", had(p, "web/"+before)+" "+had(p, "web/"+now), "10.20.0.10/24 10.20.0.10/24")
+			equalText(t, "remarks", strings.Join(p.Networks[0].Notes, "; "), "")
+			guests := p.Networks[0].Guests
+			if hosts := p.Networks[0].DHCP.Hosts; len(hosts) != 2 || hosts[1].MAC != guests["web/"+now].MAC || strings.Join(hosts[1].Former, " ") != guests["web/"+before].MAC {
+				t.Errorf("%s: the DHCP server has %+v", now, hosts)
+			}
+		}
+		web.AttachmentsMatch, web.Status.UsesNICs = true, []string{spec.NICObject("lan", now)}
+		p := carryOut(t, &d, &o)
+		equalText(t, before+" after the restart", had(p, "web/"+before)+" "+had(p, "web/"+now), " 10.20.0.10/24")
+	}
 }

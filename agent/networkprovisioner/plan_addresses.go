@@ -41,7 +41,7 @@ func key(machine, nic string) string { return machine + "/" + nic }
 func (m *maker) assign(n Network, p *Planned) {
 	own := prefixes(p.Is.Addresses)
 	wants := m.wantsOn(n)
-	pool := poolOf(n, p.Is, m.o)
+	pool := poolOf(n, p.Is, m.o, wants)
 	for k, w := range wants {
 		if w.before {
 			pool.Hold(ownerOf(k).onNetwork(n.Name), m.policy.Now)

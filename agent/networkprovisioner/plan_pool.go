@@ -14,7 +14,7 @@ import (
 
 // poolOf returns the address pool of a network, with the recorded grants. On the
 // network of a host's NIC no guest gets the address of the host's gateway.
-func poolOf(n Network, is spec.Network, o Observed) *ipam.Pool {
+func poolOf(n Network, is spec.Network, o Observed, wants map[string]want) *ipam.Pool {
 	one := ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}
 	if is.DHCP {
 		_, one.Reserved = ranges(one.Addresses)
@@ -26,7 +26,28 @@ func poolOf(n Network, is spec.Network, o Observed) *ipam.Pool {
 			one.Reserved = append(one.Reserved, ipam.Range{First: a, Last: a})
 		}
 	}
-	return ipam.NewPool([]ipam.Network{one}, ipam.State{Grants: grants(n)})
+	return ipam.NewPool([]ipam.Network{one}, ipam.State{Grants: withoutFormer(grants(n), wants)})
+}
+
+// withoutFormer returns the grants without those of NICs that their machines no longer
+// declare, if the machine declares the same address for another NIC, e.g. because the NIC
+// has another name now. The instance keeps the former NIC, and the address at it, until
+// it gets the new one, so neither may wait for the other.
+func withoutFormer(all []ipam.Grant, wants map[string]want) []ipam.Grant {
+	type place struct {
+		machine string
+		address netip.Addr
+	}
+	declared := map[place]bool{}
+	for k, w := range wants {
+		for _, a := range w.family {
+			declared[place{ownerOf(k).Machine, a}] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(g ipam.Grant) bool {
+		w, there := wants[key(g.Owner.Machine, nicOf(g))]
+		return (!there || w.keep) && declared[place{g.Owner.Machine, g.Address}]
+	})
 }
 
 // demand is a NIC that needs an address of one IP version.

@@ -201,7 +201,28 @@ func (m *maker) dhcpOf(i int) *dhcp.Network {
 		if at, former := m.formerly(m.machine(ownerOf(k).Machine), ownerOf(k).NIC, h.Addresses); at == i {
 			h.Named = former
 		}
-		n.Hosts = append(n.Hosts, h)
+		_, declared := m.machine(ownerOf(k).Machine).NICs[ownerOf(k).NIC]
+		n.Hosts = addHost(n.Hosts, h, declared)
 	}
 	return &n
+}
+
+// addHost adds a NIC to the hosts of a DHCP server, after the other NICs of its machine. A
+// former NIC shares the entry of the NIC that has its address from now on; see
+// withoutFormer.
+func addHost(all []dhcp.Host, h dhcp.Host, declared bool) []dhcp.Host {
+	for at := len(all) - 1; at >= 0 && all[at].Name == h.Name; at-- {
+		other := &all[at]
+		switch shares := slices.ContainsFunc(h.Addresses, func(a netip.Addr) bool { return slices.Contains(other.Addresses, a) }); {
+		case !shares:
+			continue
+		case declared:
+			h.Former = append(other.Former, other.MAC)
+			*other = h
+		default:
+			other.Former = append(other.Former, h.MAC)
+		}
+		return all
+	}
+	return append(all, h)
 }

@@ -87,7 +87,8 @@ func (d Desired) overlap(changed map[string]bool) error {
 func (m *maker) inUse(changed map[string]bool) (reasons []string) {
 	for _, n := range m.Networks {
 		is := m.begin(n).Is
-		own, wants, pool := prefixes(is.Addresses), m.wantsOn(n), poolOf(n, is, m.o)
+		own, wants := prefixes(is.Addresses), m.wantsOn(n)
+		pool := poolOf(n, is, m.o, wants)
 		giveOut(pool, n, wants, own, m.policy.Now)
 		all := pool.State().Grants
 		declared, _ := demands(n, wants, own)

@@ -43,7 +43,7 @@ func TestTheGatewaysAddressIsNotGivenOut(t *testing.T) {
 	var o Observed
 	o.Host.Routes = []hostnet.Route{{Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}}
 	up := spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.10/24"}}
-	pool := poolOf(Network{Name: "up"}, up, o)
+	pool := poolOf(Network{Name: "up"}, up, o, nil)
 	if a, err := pool.Allocate("up", false, ipam.Owner{Machine: "uid-web", NIC: "eth0"}, time.Now()); err != nil || a.String() != "192.0.2.2" {
 		t.Errorf("%v, %v", a, err)
 	}
