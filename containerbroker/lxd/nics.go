@@ -170,7 +170,7 @@ func nicTexts(m containerbroker.Machine, have raw, stopped bool) (wanted, found 
 		}
 		_, declared := wanted[name]
 		switch {
-		case device["type"] == mask && !declared && len(m.NICs) > 0: // this mask is right
+		case device["type"] == mask && len(m.NICs) > 0: // the guest has no interface of that name
 		case device[keyOwner] != "" && (device["type"] == "nic" || device["type"] == mask):
 			found[name] = nicText(name, device)
 			if declared && stopped && device["type"] == "nic" && device[keyHWAddr] != "" && device[keyHostName] == "" {

@@ -31,6 +31,11 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []
 	if err := containerbroker.CheckUpdate(asked, want, containerbroker.Instance{}, nil); err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
+	if former := replacedNICs(asked); len(former) > 0 {
+		if err := d.Update(ctx, m, former); err != nil {
+			return err
+		}
+	}
 	pinned := false
 	var refused error
 	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) (err error) {
@@ -62,6 +67,25 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []
 		err = d.restoreInstanceID(ctx, m.Name)
 	}
 	return fault.Explain(cmp.Or(err, refused), "cannot update instance %q", m.Name)
+}
+
+// replacedNICs returns the removals of interfaces that come with other changes of
+// interfaces. They are made first, because LXD lets no interface have the address of
+// another, even if the same request removes that.
+func replacedNICs(changes []containerbroker.Change) []containerbroker.Change {
+	var removed, others []containerbroker.Change
+	for _, c := range changes {
+		switch _, is := containerbroker.NICOf(c.Field); {
+		case is && c.To == "":
+			removed = append(removed, c)
+		case is:
+			others = append(others, c)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return removed
 }
 
 // Stamp implements containerbroker.Stamper. If the instance belonged to another
