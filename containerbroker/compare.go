@@ -60,6 +60,7 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 	changes = append(changes, devices(FieldDisk, want.Disks, i.Stored.Disks, now.Disks, want.Sizes, i.Stored.Sizes)...)
 	changes = append(changes, devices(fieldNIC, want.NICs, i.Stored.NICs, now.NICs, nil, nil)...)
 	slices.SortStableFunc(changes, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
+	replaces := replaced(changes, now)
 	room := Room{Devices: Unlimited}
 	if i.Room != nil {
 		room = *i.Room
@@ -68,6 +69,8 @@ func Compare(want Settings, i Instance, rule Rule) []Change {
 		c := &changes[n]
 		switch {
 		case !IsDevice(c.Field):
+		case replaces && (c.From == "" || c.To == "") && strings.HasPrefix(c.Field, prefixNIC):
+			c.Impact, c.Reason = ImpactRestart, "an interface takes the place of another, which ends the guest's connections"
 		case !room.place(*c, now):
 			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
 		case readdressed(c.Field, want, i):
@@ -97,6 +100,19 @@ func readdressed(field string, want Settings, i Instance) bool {
 	gets := strings.Fields(want.Addresses[name])
 	return is && i.Now().NICs[name] != "" && len(gets) > 0 &&
 		slices.ContainsFunc(strings.Fields(i.Stored.Addresses[name]), func(had string) bool { return !slices.Contains(gets, had) })
+}
+
+// replaced reports whether a running guest loses an interface and gets another, e.g.
+// because it is declared under another name. The guest configures the new one when it
+// starts, and keeps the old one until then.
+func replaced(changes []Change, now Settings) bool {
+	loses, gets := false, false
+	for _, c := range changes {
+		name, is := NICOf(c.Field)
+		loses = loses || is && c.To == "" && now.NICs[name] != ""
+		gets = gets || is && c.From == ""
+	}
+	return loses && gets
 }
 
 // replugged reports whether an interface of a running guest stays on its bridge and gets

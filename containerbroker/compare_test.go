@@ -111,7 +111,7 @@ func TestInterfacesThatARunningGuestKeeps(t *testing.T) {
 		"an MTU":          {settings(eth0), settings(changed(eth0, func(n *containerbroker.NIC) { n.MTU = 1400 })), "nic eth0 restart; "},
 		"no MTU any more": {settings(changed(eth0, func(n *containerbroker.NIC) { n.MTU = 1400 })), settings(eth0), "nic eth0 restart; "},
 		"a bridge":        {settings(eth0), settings(changed(eth0, func(n *containerbroker.NIC) { n.Bridge, n.MTU = "br1", 1400 })), "nic eth0 live; "},
-		"a name":          {settings(static("eth0")), settings(static("lan0")), "network-config restart; nic eth0 live; nic lan0 live; "},
+		"a name":          {settings(static("eth0")), settings(static("lan0")), "network-config restart; nic eth0 restart; nic lan0 restart; "},
 		"one more":        {settings(static("eth0")), settings(static("eth0"), changed(eth0, func(n *containerbroker.NIC) { n.Name, n.MAC = "eth1", "00:16:3e:00:00:02" })), "network-config restart; nic eth1 live; "},
 		"one less":        {settings(static("eth0"), static("eth1")), settings(static("eth0")), "network-config live; nic eth1 live; "},
 		"its lease":       {settings(static("eth0")), settings(changed(eth0, func(n *containerbroker.NIC) { n.Bridge = "br1" })), "network-config restart; nic eth0 live; "},

@@ -88,15 +88,14 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 }
 
 // set makes a change and reports whether that changed a setting. A setting that
-// needs a restart is only stored, except for cloud-init's data and an interface
-// that the running instance has.
+// needs a restart is only stored, except for cloud-init's data and interfaces.
 func (g *fakeInstance) set(c containerbroker.Change, want containerbroker.Settings) bool {
 	i := &g.instance
 	changed := i.Stored.Take(c.Field, want)
-	nic, _ := containerbroker.NICOf(c.Field)
+	_, isNIC := containerbroker.NICOf(c.Field)
 	switch {
 	case i.Running == nil:
-	case c.Impact != containerbroker.ImpactRestart, i.Running.NICs[nic] != "",
+	case c.Impact != containerbroker.ImpactRestart, isNIC,
 		c.Field == containerbroker.FieldNetworkConfig, c.Field == containerbroker.FieldUserData:
 		changed = i.Running.Take(c.Field, want) || changed
 	}

@@ -134,6 +134,12 @@ func (s *suite) interfaces(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth1")
 	m.NICs = m.NICs[:1]
 	s.changed(t, m, containerbroker.ImpactLive, "network-config", "nic eth1")
+	// An interface takes the place of another and gets its address.
+	one, two := m.NICs[0], s.nic("eth1")
+	two.Addresses = one.Addresses
+	for _, m.NICs[0] = range []containerbroker.NIC{two, one} {
+		s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0", "nic eth1")
+	}
 	m.NICs[0] = static(m.NICs[0])
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	m.NICs[0].Addresses = s.nic("").Addresses

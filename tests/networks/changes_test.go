@@ -70,6 +70,50 @@ func TestMTUWaitsForTheRestart(t *testing.T) {
 	gone(t, a)
 }
 
+// An interface that is declared under another name takes the place of the former at the
+// restart, with the same declared address. Until then the guest keeps the former.
+func TestInterfaceUnderAnotherName(t *testing.T) {
+	_, a := both(t)
+	a.Run("apply", "-f", a.File("site", strings.ReplaceAll(lan, "eth0", "lan0")))
+	former := map[string]string{"web": "", "db": ""}
+	for machine := range former {
+		harness.Wait(t, "an address of "+machine, time.Minute, func() error { // its init configures eth0 alone
+			_, err := a.Try("exec", machine, "--", "udhcpc", "-i", "lan0", "-n", "-q", "-s", "/etc/udhcpc.script")
+			return err
+		})
+		a.Run("wait", "machine/"+machine, "--for", "ready", "--timeout", "1m")
+		former[machine] = a.Run("exec", machine, "--", "ip", "addr", "show", "lan0")
+	}
+	file := a.File("site", lan)
+	for range 2 {
+		if code, out := a.Exit("plan", "-f", file); code != 2 || strings.Contains(out, "(live)") || strings.Count(out, "held: --allow restart") != len(former) {
+			t.Errorf("plan exits with %d:\n%s", code, out)
+		}
+		if code, out := a.Exit("apply", "-f", file, "--wait", "--timeout", "1m"); code != 1 || !strings.Contains(out, "nic lan0") || !strings.Contains(out, "--allow restart") {
+			t.Errorf("apply exits with %d:\n%s", code, out)
+		}
+	}
+	for machine, before := range former {
+		if now := a.Run("exec", machine, "--", "ip", "addr", "show", "lan0"); now != before {
+			t.Errorf("%s had\n%s\nand has\n%s", machine, before, now)
+		}
+	}
+	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
+	if has := a.Run("exec", "web", "--", "ip", "addr"); !strings.Contains(has, "10.221.7.10/24 scope global eth0") || strings.Contains(has, "lan0") {
+		t.Errorf("after the restart web has\n%s", has)
+	}
+	harness.Wait(t, "the former interfaces to go", 10*time.Second, func() error {
+		if all := networks(t, a)["lan"]; len(all.Guests) != len(former) || len(all.Guests["web/eth0"]) != 1 {
+			return fmt.Errorf("%+v", all)
+		}
+		return nil
+	})
+	if code, out := a.Exit("plan", "-f", file); code != 0 {
+		t.Errorf("after the restart plan exits with %d:\n%s", code, out)
+	}
+	gone(t, a)
+}
+
 // A change that cuts guests off is announced, and made only when it is allowed;
 // the old bridge stays until its guests have moved. The end of the agent changes
 // nothing for guests, and a machine that leaves the network and returns gets its
