@@ -113,8 +113,9 @@ func (s surroundings) disks(d *Desired) (disks []containerbroker.Disk, waiting [
 		}
 		offer := status.Attachments[d.Name]
 		// The owners of a filesystem change with the machine, and a running instance would
-		// keep the former.
-		other := a.Filesystem != "" && offer.Privileged != d.Record.Machine.Privileged
+		// keep the former. The offer of a volume may be that of its former mode, which the
+		// storage worker changes while the machine is stopped.
+		other := a.Filesystem != "" && offer.Privileged != d.Record.Machine.Privileged || a.Volume != "" && offer.ReadOnly != a.ReadOnly
 		if disk.Source = offer.Source; disk.Source == "" || other {
 			waiting = append(waiting, a.Object())
 			continue

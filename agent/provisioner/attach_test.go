@@ -110,6 +110,33 @@ func TestMachinesWaitForTheOwnersOfTheirFilesystems(t *testing.T) {
 	}
 }
 
+// A running machine whose volume is declared with another mode keeps its device as it is,
+// also before the storage worker has withdrawn the offer of the former mode.
+func TestMachinesWaitForTheModeOfTheirVolumes(t *testing.T) {
+	for _, declared := range []bool{false, true} {
+		for _, offered := range []bool{false, true} {
+			objects := aSite()
+			var record spec.MachineRecord
+			var status spec.StorageStatus
+			if err := errors.Join(objects[0].Decode(&record, nil), objects[2].Decode(nil, &status)); err != nil {
+				t.Fatal(err)
+			}
+			record.Machine.Storage[0].ReadOnly = declared
+			offer := status.Attachments["web"]
+			offer.ReadOnly = offered
+			status.Attachments["web"] = offer
+			objects[0].Spec, objects[2].Status = spec.Encode(record), spec.Encode(status)
+			desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waits := slices.Equal(desired[0].Waiting, []string{"volume/data"}); waits != (declared != offered) {
+				t.Errorf("read-only: %v, its volume is offered with %v, it waits for %v", declared, offered, desired[0].Waiting)
+			}
+		}
+	}
+}
+
 // B4 P34 A13: a machine waits for each of its networks and disks. Meanwhile it
 // is neither created, started nor changed, and a running instance keeps
 // running.
