@@ -44,7 +44,7 @@ func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.T
 		clearFailure(&s)
 		// The status keeps the old generation until the steps for the new generation
 		// are done or have failed.
-		waiting := len(d.Waiting) > 0 && d.Life == state.Alive
+		waiting := len(d.Waiting) > 0 && d.Life == state.Alive && !d.heldBack(inst)
 		if !waiting && !slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" && step.Visible() }) {
 			s.ObservedGeneration = d.Generation
 		}
@@ -55,7 +55,13 @@ func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.T
 	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(&s):
 		setReady(&s, false, "Stopped", "the instance does not run", now)
 	}
-	assessUpToDate(&s, inst, steps, now)
+	if !d.heldBack(inst) {
+		assessUpToDate(&s, inst, steps, now)
+	} else {
+		s.Conditions = spec.SetCondition(s.Conditions, spec.Condition{
+			Type: spec.ConditionUpToDate, Reason: spec.ReasonHeldBack, Message: "waiting for " + strings.Join(d.Waiting, ", ") + ", whose change is held", Since: now,
+		})
+	}
 
 	conflict := find(steps, ActionConflict)
 	failed := s.Attempts.ErrorKind != ""
@@ -75,6 +81,12 @@ func assess(d *Desired, inst *containerbroker.Instance, steps []Step, now time.T
 		assessInstance(&s, d, inst, steps)
 	}
 	return s
+}
+
+// heldBack reports whether a running machine's changes wait until the user permits
+// the change of its storage.
+func (d *Desired) heldBack(inst *containerbroker.Instance) bool {
+	return d.HeldBack && inst != nil && inst.Status == containerbroker.StatusRunning
 }
 
 // hardwareOf returns the hardware of an instance as limited by its settings, or

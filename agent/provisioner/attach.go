@@ -92,6 +92,9 @@ func (s surroundings) attach(d *Desired) {
 	}
 	disks, waiting := s.disks(d)
 	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
+	d.HeldBack = len(d.Waiting) > 0 && !slices.ContainsFunc(d.Waiting, func(object string) bool {
+		return spec.ConditionOf(s.storage[object].Conditions, spec.ConditionUpToDate).Reason != spec.ReasonHeldBack
+	})
 }
 
 // isAssigned reports whether a NIC has its declared address, if it declares one.

@@ -43,6 +43,9 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
+	// HeldBack is true if all of Waiting is storage whose change is held. It ends only
+	// when the user acts.
+	HeldBack bool
 	// Unsettled is true if one of the networks is still changing, or is still to give
 	// the machine its declared address.
 	Unsettled bool

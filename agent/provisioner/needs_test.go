@@ -5,9 +5,45 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 )
+
+// A running machine whose changes wait until the user permits that of its volume has
+// looked at its declaration: nothing goes on by itself, so nobody waits for it.
+func TestConditionNamesStorageWhoseChangeIsHeld(t *testing.T) {
+	for reason, held := range map[string]bool{"HeldBack": true, "AsDeclared": false} {
+		objects := aSite()
+		var status spec.StorageStatus
+		if err := objects[2].Decode(nil, &status); err != nil {
+			t.Fatal(err)
+		}
+		status.Attachments["web"] = spec.AttachmentStatus{State: spec.StoragePending}
+		status.Conditions = []spec.Condition{{Type: spec.ConditionUpToDate, Status: !held, Reason: reason}}
+		objects[2].Status = spec.Encode(status)
+		desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, inst := &desired[0], instance("web")
+		d.Generation = 2
+		first := assess(d, &inst, nil, t0)
+		c := spec.ConditionOf(first.Conditions, spec.ConditionUpToDate)
+		if (first.ObservedGeneration == 2) != held || c.Status == held || strings.Contains(c.Message, "volume/data") != held {
+			t.Errorf("%s: observed generation %d, %+v", reason, first.ObservedGeneration, c)
+		}
+		d.Status = first
+		if again := assess(d, &inst, nil, t0.Add(time.Minute)); !cmp.Equal(first, again) {
+			t.Errorf("%s: the next pass writes another status:\n%s", reason, cmp.Diff(first, again))
+		}
+		inst.Status = containerbroker.StatusStopped
+		if s := assess(d, &inst, nil, t0); spec.ConditionOf(s.Conditions, spec.ConditionUpToDate).Reason == "HeldBack" {
+			t.Errorf("%s: held while it is stopped", reason)
+		}
+	}
+}
 
 // A machine that waits for a recreate and a restart shows both.
 func TestConditionNamesAllHeldChanges(t *testing.T) {

@@ -17,6 +17,10 @@ type Condition struct {
 // ConditionUpToDate is true when the host matches the declaration.
 const ConditionUpToDate = "UpToDate"
 
+// ReasonHeldBack is the reason of an object that is not up to date because the
+// change of a volume or filesystem is held.
+const ReasonHeldBack = "HeldBack"
+
 // ReasonNewMachineOnly is the reason of a machine that is not up to date
 // although its networks and storage match the declaration. Its user-data
 // differs, and only a new instance gets the new user-data.

@@ -272,7 +272,7 @@ func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
 		if step.Held != "" && attemptsOf(*s, step.Action).ErrorKind == "" {
-			c.Status, c.Reason, c.Message = false, "HeldBack", step.Held
+			c.Status, c.Reason, c.Message = false, spec.ReasonHeldBack, step.Held
 		}
 	}
 	s.Conditions = spec.SetCondition(s.Conditions, c)
