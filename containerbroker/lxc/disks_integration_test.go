@@ -132,6 +132,48 @@ func TestDeviceRulesOfOthersStay(t *testing.T) {
 	}
 }
 
+// A disk below another one's folder is seen there, whatever their names and whichever comes
+// first. No mount is left beneath the other, where it would keep the storage in use.
+func TestDisksBelowOthersAreSeen(t *testing.T) {
+	w := newWorld(t)
+	disk := func(name string) func(path string) containerbroker.Disk {
+		share := folder(t)
+		must(t, os.Chmod(share, 0o777))
+		must(t, os.WriteFile(share+"/"+name, nil, 0o644))
+		return func(path string) containerbroker.Disk {
+			return containerbroker.Disk{Name: "fs-" + name, Source: share, Path: path}
+		}
+	}
+	a, b := disk("a"), disk("b")
+	m := w.machine(t, "nested")
+	m.Disks = []containerbroker.Disk{a("/srv/out/in"), b("/srv/out")}
+	w.start(t, m)
+	sees := func(out, in string) {
+		t.Helper()
+		w.says(t, m.Name, "ls -d /srv/out/? /srv/out/in/? 2>/dev/null", strings.TrimSpace(out+"\n"+in))
+		w.says(t, m.Name, "grep -c ' /srv/' /proc/mounts", fmt.Sprint(len(m.Disks)))
+		if changes := w.d.Diff(m, find(t, w.d, m.Name)); len(changes) != 0 {
+			t.Errorf("it differs: %+v", changes)
+		}
+	}
+	sees("/srv/out/b", "/srv/out/in/a")
+	for _, next := range []struct {
+		disks   []containerbroker.Disk
+		out, in string
+	}{
+		{[]containerbroker.Disk{a("/srv/out"), b("/srv/out/in")}, "/srv/out/a", "/srv/out/in/b"},
+		{[]containerbroker.Disk{a("/srv/out/in"), b("/srv/out")}, "/srv/out/b", "/srv/out/in/a"},
+		{[]containerbroker.Disk{a("/srv/out/in")}, "", "/srv/out/in/a"},
+		{[]containerbroker.Disk{a("/srv/out/in"), b("/srv/out")}, "/srv/out/b", "/srv/out/in/a"},
+		{[]containerbroker.Disk{b("/srv/out")}, "/srv/out/b", ""},
+		{nil, "", ""},
+	} {
+		m.Disks = next.disks
+		w.apply(t, m)
+		sees(next.out, next.in)
+	}
+}
+
 // What the guest's init starts first finds the disks, also after a reboot from inside.
 func TestDisksAreThereBeforeInit(t *testing.T) {
 	w := newWorld(t)

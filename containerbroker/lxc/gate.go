@@ -3,10 +3,8 @@ package lxc
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +78,7 @@ func (d *Driver) startHeld(ctx context.Context, e entry, args ...string) (code i
 			if err != nil || text[n-1] != '\n' {
 				continue
 			}
-			for _, name := range slices.Sorted(maps.Keys(trees)) {
+			for _, name := range byTarget(e.note.Disks) {
 				err = errors.Join(err, d.mountDisk(ctx, e, pid, trees[name], e.note.Disks[name]))
 			}
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"hostler/containerbroker"
@@ -50,6 +51,17 @@ func (g givenDisk) target() string {
 		return g.Device
 	}
 	return g.Path
+}
+
+// isBelow reports whether a disk is mounted below another one's folder.
+func (g givenDisk) isBelow(outer givenDisk) bool {
+	return strings.HasPrefix(g.target(), outer.target()+"/")
+}
+
+// byTarget returns the names of disks in an order in which each comes after those whose
+// folders it is below.
+func byTarget(disks map[string]givenDisk) []string {
+	return slices.SortedFunc(maps.Keys(disks), func(a, b string) int { return strings.Compare(disks[a].target(), disks[b].target()) })
 }
 
 // mountPoints returns the mount points of a process's mounts.

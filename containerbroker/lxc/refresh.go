@@ -3,7 +3,6 @@ package lxc
 import (
 	"context"
 	"errors"
-	"maps"
 	"path/filepath"
 	"slices"
 
@@ -85,7 +84,7 @@ func (d *Driver) plugAll(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.note.Disks)) {
+	for _, name := range byTarget(e.note.Disks) {
 		if err := d.plugDisk(ctx, e, pid, name, e.note.Disks[name]); err != nil {
 			return err
 		}

@@ -39,13 +39,21 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 	}
 	u := updater{d: d, m: m, want: want, pid: pid, e: e, conf: e.conf.clone(), note: e.note.clone()}
 	var refused error
+	var disks []string
 	for _, change := range changes {
+		if name, is := containerbroker.DiskOf(change.Field); is {
+			disks = append(disks, name)
+			continue
+		}
 		err := u.change(ctx, change.Field)
 		if change.Field == containerbroker.FieldMemory && fault.Is(err, fault.Transient) {
 			refused = err // the other changes can be made
 		} else if err != nil {
 			return err
 		}
+	}
+	if err := u.changeDisks(ctx, disks); err != nil {
+		return err
 	}
 	return errors.Join(u.finish(ctx), refused)
 }

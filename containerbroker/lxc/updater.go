@@ -33,9 +33,6 @@ func (u *updater) change(ctx context.Context, field string) error {
 		u.changeNIC(name)
 		return nil
 	}
-	if name, is := containerbroker.DiskOf(field); is {
-		return u.changeDisk(ctx, name)
-	}
 	switch field {
 	case containerbroker.FieldCPUs, containerbroker.FieldMemory:
 		for _, l := range u.d.limits(u.want.Properties) {
@@ -96,29 +93,55 @@ func (u *updater) changeNIC(name string) {
 	}
 }
 
-func (u *updater) changeDisk(ctx context.Context, name string) error {
-	had, has := u.e.note.Disks[name]
-	at := slices.IndexFunc(u.m.Disks, func(disk containerbroker.Disk) bool { return disk.Name == name })
-	var want givenDisk
-	if at >= 0 {
-		want = givenOf(u.m.Disks[at])
+// changeDisks brings the named disks to their declaration. A disk below the folder of
+// another is taken away before it and mounted after it, since it is hidden otherwise.
+func (u *updater) changeDisks(ctx context.Context, changed []string) error {
+	given, want, had, now := u.e.noted().Disks, map[string]containerbroker.Disk{}, map[string]givenDisk{}, map[string]givenDisk{}
+	for _, disk := range u.m.Disks {
+		want[disk.Name] = disk
 	}
-	same := has && had == want // it is only to be plugged in again
-	if has && !same && u.pid != 0 {
-		if err := u.d.unplugDisk(ctx, u.e, u.pid, had); err != nil {
-			return err
+	for _, name := range changed {
+		disk, is := want[name]
+		if is {
+			now[name] = givenOf(disk)
+		}
+		if g, has := given[name]; has && (!is || g != now[name]) {
+			had[name] = g
 		}
 	}
-	if at < 0 {
-		return u.d.dropDisk(&u.conf, u.note, u.e.dir, name)
+	outer := slices.AppendSeq(slices.Collect(maps.Values(had)), maps.Values(now))
+	for name, g := range given {
+		if !slices.Contains(changed, name) && slices.ContainsFunc(outer, g.isBelow) {
+			had[name], now[name] = g, g
+		}
 	}
-	if err := u.d.putDisk(&u.conf, u.note, u.e.dir, u.m.Disks[at]); err != nil {
-		return err
+	if u.pid != 0 {
+		for _, name := range slices.Backward(byTarget(had)) {
+			if err := u.d.unplugDisk(ctx, u.e, u.pid, had[name]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range changed {
+		var err error
+		if disk, is := want[name]; is {
+			err = u.d.putDisk(&u.conf, u.note, u.e.dir, disk)
+		} else {
+			err = u.d.dropDisk(&u.conf, u.note, u.e.dir, name)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if u.pid == 0 {
 		return nil
 	}
-	return u.d.plugDisk(ctx, u.e, u.pid, name, want)
+	for _, name := range byTarget(now) {
+		if err := u.d.plugDisk(ctx, u.e, u.pid, name, now[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finish plugs the interfaces, and writes the files.
