@@ -81,6 +81,7 @@ func (p Planner) Plan(ctx context.Context, machines []declare.Planned, scope map
 	if err != nil {
 		return nil, err
 	}
+	ports := publishing(machines)
 	for _, t := range p.Types {
 		desired, err := provisioner.Decode(objects, t, provisioner.ConfigOf(record, t))
 		if err != nil {
@@ -93,7 +94,12 @@ func (p Planner) Plan(ctx context.Context, machines []declare.Planned, scope map
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, more...)
+		for _, d := range desired {
+			if step, changes := ports[d.Name]; changes && d.Life == state.Alive {
+				more = append(more, step)
+			}
+		}
+		steps = append(steps, withoutBookkeeping(more)...)
 	}
 	return steps, nil
 }
@@ -130,7 +136,7 @@ func (p Planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 			steps = append(steps, stepView(s))
 		}
 	}
-	return withoutBookkeeping(steps), nil
+	return steps, nil
 }
 
 // catchUp reads the intents, and the statuses of machines whose instances the
