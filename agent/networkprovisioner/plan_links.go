@@ -169,12 +169,23 @@ func mtuOf(n Network, is spec.Network) int {
 }
 
 // guestPorts returns the host's ends of the NICs that have an entry on the
-// network and that the hypervisor connects to the network's bridge.
-func (d Desired) guestPorts(p Planned) []string {
+// network and that the hypervisor connects to the network's bridge. It leaves out a NIC
+// that is under the bridge of another network with an entry of it: the NIC has moved
+// there, and the machine's status shows that only when the machine is ready.
+func (m *maker) guestPorts(p Planned) []string {
 	var ports []string
 	for k, entry := range p.Guests {
 		owner := ownerOf(k)
-		if port, ok := d.machine(owner.Machine).Status.Ports[owner.NIC]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
+		port, ok := m.machine(owner.Machine).Status.Ports[owner.NIC]
+		if !ok || entry.Released != nil || port.Bridge != p.Is.Bridge {
+			continue
+		}
+		at, _ := m.o.Host.Link(port.Device)
+		moved := slices.ContainsFunc(m.p.Networks, func(other Planned) bool {
+			now, has := other.Guests[k]
+			return has && now.Released == nil && other.Is.Bridge != p.Is.Bridge && other.Is.Bridge == at.Master
+		})
+		if !moved {
 			ports = append(ports, port.Device)
 		}
 	}

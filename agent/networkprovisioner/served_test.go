@@ -64,6 +64,37 @@ func TestGuestsOfABridgeMadeAgain(t *testing.T) {
 	equalText(t, "afterwards", said(p), "")
 }
 
+// A guest whose instance has moved to another network stays there, also while the machine's
+// status still shows the former bridge: it is written when the machine is ready, which
+// needs the new network.
+func TestAGuestThatMovedIsNotPutBack(t *testing.T) {
+	d, o := two(), Observed{}
+	wan := network("wan", spec.Network{Bridge: "br-wan", Addresses: []string{"10.30.0.1/24"}})
+	d.Networks = append(d.Networks, wan)
+	web := &d.Machines[0]
+	web.Status.Instance, web.Status.UsesNICs = &spec.InstanceInfo{}, []string{"network/lan/eth0"}
+	web.Status.Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
+	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "veth1", Kind: "veth", Up: true, Carrier: true, MTU: 1500})
+	carryOut(t, &d, &o)
+	web.NICs, web.AttachmentsMatch = on("wan", ""), false
+	for _, bridge := range []string{"br-wan", "br-lan"} { // after its move, and before it
+		o.Host.Links[slices.IndexFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == "veth1" })].Master = bridge
+		carryOut(t, &d, &o)
+		if l, _ := o.Host.Link("veth1"); l.Master != bridge {
+			t.Errorf("from %s it was put under %s", bridge, l.Master)
+		}
+	}
+	for i := range o.Host.Links {
+		if o.Host.Links[i].Name == "veth1" {
+			o.Host.Links[i].Master = ""
+		}
+	}
+	carryOut(t, &d, &o)
+	if l, _ := o.Host.Link("veth1"); l.Master != "br-lan" {
+		t.Errorf("from no bridge it was put under %q, and the hypervisor names br-lan", l.Master)
+	}
+}
+
 // The end of DHCP takes the guests' addresses and name server, so it waits as well.
 // Its begin cuts off no guest.
 func TestTheEndOfDHCPIsHeld(t *testing.T) {
