@@ -222,6 +222,11 @@ func (a *app) waitApplied(ctx context.Context, agent agent, req client.ApplyRequ
 		g.ready = append(g.ready, machineNamed(m))
 	}
 	held := heldSteps(p)
+	for _, s := range held {
+		if name, is := strings.CutPrefix(s.Object, spec.KindMachine+"/"); is {
+			g.held = append(g.held, name)
+		}
+	}
 	g.ready = slices.DeleteFunc(g.ready, func(r reference) bool {
 		return slices.ContainsFunc(held, func(s client.Step) bool { return s.Object == r.String() })
 	})

@@ -161,7 +161,7 @@ func (f *follower) look(ctx context.Context) {
 				l.text = what
 			}
 		} else {
-			l.verdict, l.text = judgeOther(o, there, gone)
+			l.verdict, l.text = judgeOther(o, there, gone, f.goals.held)
 		}
 		if previous && l.verdict != failed {
 			l.verdict, l.text = undecided, "the previous object is being removed"

@@ -15,6 +15,8 @@ type goals struct {
 	// remade are the objects of ready whose predecessors with the same name are
 	// still being removed.
 	remade []reference
+	// held are the names of the machines with held steps.
+	held []string
 	// check returns the remaining work, keyed by machine. It is called when all
 	// objects look settled, because their status may belong to a generation whose
 	// steps are about to start.

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"hostler/agent/client"
@@ -21,6 +24,19 @@ type other struct {
 	NextRetry *time.Time          `json:"next-retry"`
 	ErrorKind fault.Kind          `json:"error-kind"`
 	Attached  []client.Attachment `json:"attachments"`
+	Guests    map[string][]string `json:"guests"` // keyed by MACHINE/INTERFACE
+}
+
+// usedOnlyBy reports whether the object has users, and all are among the machines.
+func (o other) usedOnlyBy(machines []string) bool {
+	users := slices.Collect(maps.Keys(o.Guests))
+	for _, a := range o.Attached {
+		users = append(users, a.Machine)
+	}
+	return len(users) > 0 && !slices.ContainsFunc(users, func(user string) bool {
+		name, _, _ := strings.Cut(user, "/")
+		return !slices.Contains(machines, name)
+	})
 }
 
 // awaitsOperator reports whether the agent's own retries are not worth waiting
@@ -38,8 +54,9 @@ func (o other) awaitsOperator() bool {
 
 // judgeOther returns the verdict on an object that is not a machine, and its
 // phase. there is true if the agent has the object. gone is true if the goal is
-// the object's removal.
-func judgeOther(o other, there, gone bool) (verdict, string) {
+// the object's removal, which is not waited for while only machines with held steps use
+// the object.
+func judgeOther(o other, there, gone bool, held []string) (verdict, string) {
 	switch {
 	case !there && gone:
 		return asDeclared, "gone"
@@ -49,6 +66,8 @@ func judgeOther(o other, there, gone bool) (verdict, string) {
 		return o.verdict(), o.phase()
 	case o.Observed && o.awaitsOperator():
 		return failed, o.phase()
+	case o.usedOnlyBy(held):
+		return asDeclared, o.phase()
 	}
 	return undecided, o.phase()
 }

@@ -246,6 +246,8 @@ func TestWhenAWaitEnds(t *testing.T) {
 		"the former volume waits for its machine":  {goals{ready: []reference{data, web}, remade: []reference{data, web}}, used, dying, true},
 		"its machine cannot be removed":            {goals{ready: []reference{data, web}, remade: []reference{data, web}}, used, stuck, false},
 		"a held volume is not waited for":          {goals{ready: []reference{web}, remade: []reference{data}}, old, up, false},
+		"a held machine keeps the volume":          {goals{gone: []reference{data}, held: []string{"web"}}, used, up, false},
+		"another machine keeps the volume":         {goals{gone: []reference{data}, held: []string{"db"}}, used, up, true},
 		"the volume was made again":                {goals{ready: []reference{data}, remade: []reference{data}}, present, up, false},
 	} {
 		f := newFollower(&standIn{}, c.goals, silence{})
@@ -255,6 +257,25 @@ func TestWhenAWaitEnds(t *testing.T) {
 		}
 		if f.look(t.Context()); f.goesOn() != c.goesOn {
 			t.Errorf("%s: goes on %v: %+v", name, !c.goesOn, f.lines)
+		}
+	}
+}
+
+// The removal of a network waits for the guests that use it, unless their own steps are
+// held: then nothing goes on until the user permits these.
+func TestRemovalsAreNotWaitedForWhileTheirMachinesAreHeld(t *testing.T) {
+	two := other{Life: "dying", Status: "dying", Observed: true, Guests: map[string][]string{"web/eth0": {"10.1.2.3/24"}, "db/eth0": {"10.1.2.4/24"}}}
+	for _, c := range []struct {
+		o    other
+		held []string
+		want verdict
+	}{
+		{two, []string{"web", "db"}, asDeclared},
+		{two, []string{"web"}, undecided},
+		{other{Life: "dying", Observed: true}, []string{"web"}, undecided},
+	} {
+		if got, _ := judgeOther(c.o, true, true, c.held); got != c.want {
+			t.Errorf("%v of %v: %v, want %v", c.held, c.o.Guests, got, c.want)
 		}
 	}
 }
