@@ -11,7 +11,7 @@ import (
 // in the hypervisor.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	o.show(ctx, "fetching image "+oneline.Address(ref))
-	waitCtx, done := o.wait(ctx)
+	waitCtx, done := o.wait(ctx, nil)
 	defer done()
 	image, err := o.w.Images.EnsureImage(waitCtx, ref, o.progress(ctx))
 	switch {

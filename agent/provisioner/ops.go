@@ -193,7 +193,7 @@ func (o *operation) ready(ctx context.Context) error {
 	s := &o.d.Status
 	detail, lap := "", o.w.laps()
 	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
-		waitCtx, done := o.wait(ctx)
+		waitCtx, done := o.wait(ctx, &o.d.Machine)
 		defer done()
 		if err := o.w.waiting.Acquire(waitCtx); err != nil {
 			if overtaken(waitCtx) {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -20,15 +23,19 @@ type declarationWait struct {
 	uid        string
 	generation int64
 	end        context.CancelCauseFunc
+	// machine has the NICs and disks of the instance, in a wait for readiness. Else it is
+	// nil.
+	machine *containerbroker.Machine
 }
 
-// wait returns a context that also ends when the machine's declaration changes.
-// The returned function releases the context.
-func (o *operation) wait(ctx context.Context) (context.Context, func()) {
+// wait returns a context that also ends when the machine's declaration changes, and
+// when its NICs or disks are no longer those of machine, unless that is nil. The
+// returned function releases the context.
+func (o *operation) wait(ctx context.Context, machine *containerbroker.Machine) (context.Context, func()) {
 	w := o.w
 	waitCtx, end := context.WithCancelCause(ctx)
 	w.mu.Lock()
-	w.waits[o.d.Name] = declarationWait{uid: o.d.UID, generation: o.d.Generation, end: end}
+	w.waits[o.d.Name] = declarationWait{uid: o.d.UID, generation: o.d.Generation, end: end, machine: machine}
 	w.mu.Unlock()
 	// Check now, because the declaration may have changed before w.waits had
 	// the entry.
@@ -73,6 +80,21 @@ func (w *Worker) overtake(ctx context.Context, changed []state.ID) {
 		}
 		o, err := w.Store.Get(ctx, id)
 		if fault.Is(err, fault.NotFound) || err == nil && (o.UID != p.uid || o.Generation != p.generation) {
+			p.end(errOvertaken)
+		}
+	}
+}
+
+// overtakeReplugged ends the waits for the readiness of instances that are to get other
+// NICs or disks, e.g. because their network has another bridge. Without these an instance
+// may never be ready.
+func (w *Worker) overtakeReplugged(desired []Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range desired {
+		p, waits := w.waits[d.Name]
+		if waits && p.machine != nil && p.uid == d.UID && len(d.Waiting) == 0 &&
+			(!reflect.DeepEqual(p.machine.NICs, d.Machine.NICs) || !slices.Equal(p.machine.Disks, d.Machine.Disks)) {
 			p.end(errOvertaken)
 		}
 	}

@@ -48,6 +48,36 @@ func TestWaitsEndWhenTheDeclarationChanges(t *testing.T) {
 	}
 }
 
+// The wait for readiness also ends when the machine's network changes: the instance may
+// need that to be ready.
+func TestWaitForReadinessEndsWhenTheNetworkChanges(t *testing.T) {
+	r := newRig(t)
+	lan := func(bridge string, revision int64) {
+		n := spec.Network{Bridge: bridge}
+		r.write(state.Write{
+			ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, Life: state.Alive, Revision: revision, Spec: spec.Encode(spec.NetworkRecord{Network: n}),
+			Status: spec.Encode(spec.NetworkStatus{State: "ready", Applied: &n, Guests: map[string]spec.GuestAddress{"web/eth0": {MAC: "02:00:00:00:00:01"}}}),
+		})
+	}
+	lan("br-old", 0)
+	release := r.fake.Block(brokertest.WaitReady, "")
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Networks = map[string]spec.NIC{"eth0": {Network: "lan"}} })
+	r.start()
+	r.eventually("a wait", func() bool { return r.fake.Calls(brokertest.WaitReady) == 1 })
+	lan("br-old", state.AnyRevision)
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.WaitReady); n != 1 {
+		t.Errorf("%d waits, though nothing changed", n)
+	}
+	lan("br-new", state.AnyRevision)
+	r.eventually("another wait", func() bool { return r.fake.Calls(brokertest.WaitReady) > 1 })
+	if updates := r.fake.Calls(brokertest.Update); updates != 1 {
+		t.Errorf("%d updates before it", updates)
+	}
+	release()
+	r.awaitState("web", spec.MachineRunning)
+}
+
 // An orphan that cannot be deleted is retried after growing delays, and at once
 // after an event about it.
 func TestOrphanThatCannotBeDeletedIsRetried(t *testing.T) {

@@ -142,6 +142,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	config := w.currentConfig()
 	MarkNotAutostarted(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	markBooted(desired, observed.Instances, config, busy, now)
+	w.overtakeReplugged(desired)
 	endRefusals(desired, observed.Instances, config.Owner(), w.Differ.Diff)
 	steps := Plan(desired, observed, Policy{
 		Type: w.Type, Namespace: config.Namespace, Lineage: config.Lineage, Withheld: config.Withheld, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
