@@ -133,7 +133,7 @@ func (m *maker) choose(i int) {
 func (m *maker) settle(i int) {
 	n, p := m.Networks[i], &m.p.Networks[i]
 	m.share(n, p, i)
-	p.Gateways, p.Nameservers = towards(p.Is, m.o)
+	p.Gateways, p.Nameservers = towards(p.Is, n.Status.Applied, m.o)
 	p.DHCP = m.dhcpOf(i)
 	m.rules(n, *p)
 	if c, ok := m.claims[n.UID]; ok {
@@ -259,8 +259,9 @@ func stamped(o hostnet.Observed, namespace, uid string) bool {
 	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
 }
 
-// towards returns the gateways and name servers for guests.
-func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
+// towards returns the gateways and name servers for guests. The routes of the host's NIC
+// may still be on the bridge that the network had before.
+func towards(is spec.Network, was *spec.Network, o Observed) (gateways, nameservers []string) {
 	var own []string
 	for _, p := range prefixes(is.Addresses) {
 		own = append(own, p.Addr().String())
@@ -271,7 +272,7 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	if len(is.Interfaces) > 0 { // the host NIC's gateway is the way out
 		gateways = nil
 		for _, r := range o.Host.Routes {
-			through := r.Link == is.Bridge || slices.Contains(is.Interfaces, r.Link)
+			through := r.Link == is.Bridge || was != nil && r.Link == was.Bridge || slices.Contains(is.Interfaces, r.Link)
 			near := slices.ContainsFunc(prefixes(is.Addresses), func(p netip.Prefix) bool { return p.Contains(r.Gateway) })
 			if g := r.Gateway.String(); r.Default() && through && near && !slices.Contains(gateways, g) {
 				gateways = append(gateways, g)

@@ -20,7 +20,7 @@ func poolOf(n Network, is spec.Network, o Observed, wants map[string]want) *ipam
 		_, one.Reserved = ranges(one.Addresses)
 	}
 	if len(is.Interfaces) > 0 {
-		gateways, _ := towards(is, o)
+		gateways, _ := towards(is, n.Status.Applied, o)
 		for _, g := range gateways {
 			a := netip.MustParseAddr(g)
 			one.Reserved = append(one.Reserved, ipam.Range{First: a, Last: a})

@@ -2,6 +2,7 @@ package networkprovisioner
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,23 @@ func TestTheGatewaysAddressIsNotGivenOut(t *testing.T) {
 	o.Host.Routes = []hostnet.Route{{Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}}
 	up := spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.10/24"}}
 	pool := poolOf(Network{Name: "up"}, up, o, nil)
+	if a, err := pool.Allocate("up", false, ipam.Owner{Machine: "uid-web", NIC: "eth0"}, time.Now()); err != nil || a.String() != "192.0.2.2" {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// The gateway of the host's NIC is known while its routes are on the bridge that the network
+// had before: guests keep it, and none gets its address.
+func TestTheGatewayIsKnownWhileTheBridgeIsRenamed(t *testing.T) {
+	o := Observed{Resolvers: resolvconf.Resolvers{Servers: []netip.Addr{netip.MustParseAddr("198.51.100.1")}}}
+	o.Host.Routes = []hostnet.Route{{Link: "br-old", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}}
+	up := spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.10/24"}}
+	was := up
+	was.Bridge = "br-old"
+	if gateways, nameservers := towards(up, &was, o); !slices.Equal(gateways, []string{"192.0.2.1"}) || !slices.Equal(nameservers, []string{"198.51.100.1"}) {
+		t.Errorf("gateways %v, name servers %v", gateways, nameservers)
+	}
+	pool := poolOf(Network{Name: "up", Status: spec.NetworkStatus{Applied: &was}}, up, o, nil)
 	if a, err := pool.Allocate("up", false, ipam.Owner{Machine: "uid-web", NIC: "eth0"}, time.Now()); err != nil || a.String() != "192.0.2.2" {
 		t.Errorf("%v, %v", a, err)
 	}
