@@ -143,7 +143,9 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		}
 		for j, s := range p.Sources {
 			source := fmt.Sprintf("%s.sources[%d]", here, j)
-			if prefix, ok := c.prefix(source, s, "0.0.0.0/0", "::/0"); ok && prefix != prefix.Masked() {
+			if a, err := netip.ParseAddr(s); err == nil && c.ok(source) && a.Zone() == "" && !a.Is4In6() {
+				c.bad(source, "%s has no prefix length; write %s/%d for that address only", quote(s), a, a.BitLen())
+			} else if prefix, ok := c.prefix(source, s, "0.0.0.0/0", "::/0"); ok && prefix != prefix.Masked() {
 				c.bad(source, "%s is an address, not a range; write %s, or %s/%d for that address only",
 					quote(s), prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen())
 			}
