@@ -138,7 +138,7 @@ func (a *app) releaseAll(ctx context.Context, agent agent, machines []reference,
 		return err
 	}
 	for _, m := range machines {
-		a.note("%s released; its instance is not changed", m)
+		a.note("%s released: its instance lives on, without the volumes and filesystems of hostler", m)
 	}
 	return nil
 }

@@ -110,13 +110,13 @@ func TestClean(t *testing.T) {
 		"released": {
 			host: cleanHost{agent: &standIn{machines: []client.Machine{running("web", "10.1.2.3")}, film: [][]client.Machine{{}}}},
 			args: []string{"--release"},
-			want: outcome{stdout: "machine/web released; its instance is not changed\n" + done + stopped, stderr: "[  0s] web: running 10.1.2.3\n[  0s] web: gone\n"},
+			want: outcome{stdout: "machine/web released: its instance lives on, without the volumes and filesystems of hostler\n" + done + stopped, stderr: "[  0s] web: running 10.1.2.3\n[  0s] web: gone\n"},
 			ran:  []string{showsUnit, stopsAgent, cleansHost},
 		},
 		"released but the network": {
 			host: cleanHost{agent: &standIn{machines: []client.Machine{running("web", "10.1.2.3")}, film: [][]client.Machine{{}}, rows: map[string]string{"networks": `[{"name":"lan"}]`}}},
 			args: []string{"--release"},
-			want: outcome{code: 1, stdout: "machine/web released; its instance is not changed\n", stderr: "[  0s] web: running 10.1.2.3\n[  0s] web: gone\nhostler: cannot clean this host: it still has network/lan\n  `hostler delete network/lan --wait` removes it\n"},
+			want: outcome{code: 1, stdout: "machine/web released: its instance lives on, without the volumes and filesystems of hostler\n", stderr: "[  0s] web: running 10.1.2.3\n[  0s] web: gone\nhostler: cannot clean this host: it still has network/lan\n  `hostler delete network/lan --wait` removes it\n"},
 			ran:  []string{showsUnit},
 		},
 		"declared meanwhile": {

@@ -192,7 +192,7 @@ func (a *app) releaseCommand() *cobra.Command {
 			if err := agent.Release(cmd.Context(), machine); err != nil {
 				return near(cmd.Context(), agent, machineNamed(machine), err)
 			}
-			a.note("machine/%s released; its instance is not changed", machine)
+			a.note("machine/%s released: its instance lives on, without the volumes and filesystems of hostler", machine)
 			return nil
 		},
 		ValidArgsFunction: a.completeMachine,
