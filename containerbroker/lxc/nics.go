@@ -57,8 +57,14 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, n *note)
 		other.index = i.index
 		return is && other == i
 	}
+	moves := func(name string) bool { // to another bridge, and nothing else changes
+		from, had := had.findNIC(name)
+		to, wanted := want.findNIC(name)
+		from.link, from.index = to.link, to.index
+		return had && wanted && from == to && to.pair != "" && d.hasLink(to.pair)
+	}
 	for _, i := range had.interfaces() {
-		if !same(i, want) {
+		if !same(i, want) && !moves(i.name) {
 			if err := d.unplugNIC(ctx, pid, i); err != nil {
 				return err
 			}
@@ -66,7 +72,11 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, n *note)
 	}
 	for _, i := range want.interfaces() {
 		_, given := n.NICs[i.name]
-		if !same(i, had) || given && !d.hasLink(i.pair) {
+		if !same(i, had) && moves(i.name) {
+			if err := d.moveNIC(ctx, i); err != nil {
+				return err
+			}
+		} else if !same(i, had) || given && !d.hasLink(i.pair) {
 			if err := d.plugNIC(ctx, pid, i); err != nil {
 				return err
 			}
@@ -80,6 +90,15 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, n *note)
 		}
 	}
 	return nil
+}
+
+// moveNIC puts the host's end of an interface under its bridge. The guest keeps the
+// interface with its addresses. It sees the carrier go and come, so that a DHCP client asks
+// again.
+func (d *Driver) moveNIC(ctx context.Context, i iface) error {
+	batch := fmt.Sprintf("link set %[1]s down\nlink set %[1]s master %[2]s\nlink set %[1]s up\n", i.pair, i.link)
+	_, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"-batch", "-"}, Stdin: strings.NewReader(batch)})
+	return fault.Explain(err, "cannot move %s to the bridge %s", i.name, i.link)
 }
 
 // cameBack reports whether a guest has a removed interface again. The host's end

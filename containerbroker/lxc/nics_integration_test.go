@@ -35,8 +35,10 @@ func TestLiveInterfaces(t *testing.T) {
 	if port := find(t, w.d, m.Name).Ports["lan"]; port.Device != "hn00163e007702" || port.Bridge != other {
 		t.Errorf("its port is %+v", port)
 	}
+	number, _ := w.inside(t, m.Name, "ip addr add 198.18.0.9/16 dev lan && cat /sys/class/net/lan/ifindex")
 	m.NICs[1].Bridge = w.bridge
 	w.apply(t, m)
+	w.says(t, m.Name, "cat /sys/class/net/lan/ifindex; ip -4 -o addr show dev lan | grep -c 198.18.0.9", number+"\n1") // it is the same interface
 	if master := host(t, "readlink", "/sys/class/net/hn00163e007702/master"); filepath.Base(master) != w.bridge {
 		t.Errorf("after a move its host's end is on %s", master)
 	}
