@@ -38,6 +38,16 @@ func TestPlanShowsThePublishedPorts(t *testing.T) {
 	if steps := publishing([]declare.Planned{{After: object(http)}}); len(steps) != 0 {
 		t.Errorf("a new machine changes %v", steps)
 	}
+	routes := func(router bool) state.Object {
+		o := object()
+		o.Spec = spec.Encode(spec.MachineRecord{Machine: spec.Machine{Networks: map[string]spec.NIC{"eth0": {Network: "lan", Router: router}, "eth1": {Network: "wan"}}}})
+		return o
+	}
+	host := routes(false)
+	router := publishing([]declare.Planned{{Before: &host, After: routes(true)}})["web"]
+	if !slices.Equal(router.Changes, []client.Change{{Field: "router", To: "eth0", Impact: containerbroker.ImpactLive}}) {
+		t.Errorf("a machine that becomes a router: %+v", router)
+	}
 	stored := client.Step{Object: "machine/web", Changes: []client.Change{{Field: containerbroker.FieldRecord}}}
 	before := object()
 	if shown := withoutBookkeeping([]client.Step{stored, publishing([]declare.Planned{{Before: &before, After: object(http)}})["web"]}); len(shown) != 1 || shown[0].Impact != containerbroker.ImpactLive {
