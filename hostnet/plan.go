@@ -112,7 +112,8 @@ func (p *planner) bridge(b Bridge) {
 		step(Step{Op: StampBridge, Stamp: stamp})
 	}
 	l, _ = p.o.Link(b.Name)
-	if l.STP || l.ForwardDelay != 0 {
+	// Without STP the forward delay has no effect. NetworkManager sets it.
+	if l.STP {
 		step(Step{Op: TuneBridge})
 	}
 	if l.MAC != mac {
