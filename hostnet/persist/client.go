@@ -93,10 +93,12 @@ func (k *Keeper) Obstacle(n NIC) string {
 	nic, leased := n.Name, n.Leased
 	m, _ := ruler(k.Paths.Root, nic, n.Index)
 	const mend = "configure the NIC in /etc/network/interfaces with dhcpcd-base or isc-dhcp-client, or with systemd-networkd"
-	switch {
-	case m == networkManager && leased && !n.Before:
-		return fmt.Sprintf("NetworkManager renews the lease of %s and would not renew it for the bridge; %s", nic, mend)
-	case m != ifupdown && m != none:
+	if m == networkManager {
+		if why := k.unmovable(n); why != "" {
+			return why + "; " + mend
+		}
+	}
+	if m != ifupdown && m != none || k.record(nic) != nil {
 		return ""
 	}
 	c, err := k.client(nic)
@@ -136,80 +138,6 @@ func hasClient(udp string) bool {
 		}
 	}
 	return false
-}
-
-// mark returns the file that records that Pause ended a link's client.
-func (k *Keeper) mark(link string) string {
-	return filepath.Join(k.Paths.RunDir, "paused-dhcp-clients", link)
-}
-
-// paused returns the client of a link that Pause ended, or nil.
-func (k *Keeper) paused(link string) (*client, error) {
-	text, err := os.ReadFile(k.mark(link))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot look for the DHCP client of %s: %w", link, err)
-	}
-	return &client{program: dhcpcd, four: strings.TrimSpace(string(text)) == "-4"}, nil
-}
-
-// Pause ends the dhcpcd of a link before the link's address moves, because
-// dhcpcd leases again as soon as it loses the address. The lease and the
-// address stay. Persist, Drop or Resume starts the client again. Pause leaves
-// dhclient alone, which waits until the lease is due.
-func (k *Keeper) Pause(ctx context.Context, link string) error {
-	c, err := k.client(link)
-	if err != nil || c == nil || c.program != dhcpcd || c.pid == 0 {
-		return err
-	}
-	// Write the mark first, so that Resume finds the client after a crash.
-	if err := os.MkdirAll(filepath.Dir(k.mark(link)), 0o700); err != nil {
-		return fmt.Errorf("cannot pause the DHCP client of %s: %w", link, err)
-	}
-	if err := atomicfile.Write(k.mark(link), []byte(c.family()+"\n"), 0o600); err != nil {
-		return err
-	}
-	return k.end(ctx, link, c)
-}
-
-// Resume restarts each paused client whose link bears its own addresses again,
-// e.g. after a change was reverted. left is true if a client stays paused.
-func (k *Keeper) Resume(ctx context.Context, bears func(link string) bool) (left bool, err error) {
-	entries, err := os.ReadDir(filepath.Dir(k.mark("x")))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return true, fmt.Errorf("cannot look for paused DHCP clients: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue // a mark that was not completely written; its client was not ended
-		}
-		if !bears(e.Name()) {
-			left = true
-			continue
-		}
-		if failed := k.restart(ctx, e.Name()); failed != nil {
-			left, err = true, errors.Join(err, failed)
-		}
-	}
-	return left, err
-}
-
-// restart starts the client of a link that Pause ended, unless another process
-// started a client meanwhile.
-func (k *Keeper) restart(ctx context.Context, link string) error {
-	c, err := k.client(link)
-	if err == nil && c != nil && c.pid == 0 {
-		err = k.launch(ctx, c, link, link)
-	}
-	if err != nil {
-		return err
-	}
-	return atomicfile.Remove(k.mark(link))
 }
 
 // end ends a client without a release of its lease and without a change of the

@@ -30,11 +30,14 @@ const reloadLimit = 30 * time.Second
 
 // Persist writes the files of a bridge and puts them in force. It is idempotent.
 func (k *Keeper) Persist(ctx context.Context, b Bridge) error {
+	b.paused = k.record(b.NIC)
 	m, changed, err := writeBridge(k.Paths.Root, b)
 	if err != nil {
 		return err
 	}
 	switch m {
+	case networkManager:
+		return k.activate(ctx, marked{bridge: b.Name, namespace: b.Namespace, nic: b.NIC}, changed)
 	case none: // the agent creates the bridge at each start
 	case ifupdown:
 		return k.moveClient(ctx, b.NIC, b.Name)
@@ -49,8 +52,12 @@ func (k *Keeper) Persist(ctx context.Context, b Bridge) error {
 
 // Holds reports whether Persist would change nothing.
 func (k *Keeper) Holds(b Bridge) bool {
+	b.paused = k.record(b.NIC)
 	m, holds := holds(k.Paths.Root, b)
-	if !holds || m != ifupdown {
+	switch {
+	case holds && m == networkManager:
+		return k.activates(b.Namespace, b.Name) && k.activates(b.Namespace, b.NIC)
+	case !holds || m != ifupdown:
 		return holds
 	}
 	client, err := k.client(b.NIC)
@@ -66,7 +73,7 @@ func (k *Keeper) Drop(ctx context.Context, bridge string) error {
 	}
 	// Remove the files last. While they exist, a later call repeats unfinished
 	// steps.
-	if err := errors.Join(k.reload(ctx), k.moveClient(ctx, bridge, nic)); err != nil {
+	if err := errors.Join(k.reload(ctx), k.forget(ctx, nic), k.moveClient(ctx, bridge, nic)); err != nil {
 		return err
 	}
 	_, err = removeBridge(k.Paths.Root, k.Namespace, bridge)

@@ -75,8 +75,12 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 		base + b.Name + ".network": bridge.String(),
 		base + b.NIC + ".network":  nic.String(),
 		// udev sets the bridge's stamp (systemd.link(5)).
-		base + b.Name + ".link": b.mark() + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
+		base + b.Name + ".link": linkFile(b),
 	}, nil
+}
+
+func linkFile(b Bridge) string {
+	return b.mark() + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp)
 }
 
 // iaid returns the IAID with which networkd leased the NIC's addresses, or "". With
@@ -151,19 +155,24 @@ func readUnit(root, file string) ([]section, error) {
 		if err != nil {
 			return nil, err
 		}
-		for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
-			line = strings.TrimSpace(line)
-			switch {
-			case line == "" || line[0] == '#' || line[0] == ';':
-			case line[0] == '[' && strings.HasSuffix(line, "]"):
-				sections = append(sections, section{name: line[1 : len(line)-1]})
-			case len(sections) > 0:
-				last := &sections[len(sections)-1]
-				last.lines = append(last.lines, line)
-			}
-		}
+		sections = append(sections, parse(strings.ReplaceAll(string(data), "\\\n", " "))...)
 	}
 	return sections, nil
+}
+
+func parse(text string) (sections []section) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '[' && strings.HasSuffix(line, "]"):
+			sections = append(sections, section{name: line[1 : len(line)-1]})
+		case len(sections) > 0:
+			last := &sections[len(sections)-1]
+			last.lines = append(last.lines, line)
+		}
+	}
+	return sections
 }
 
 // origin begins the second line of our .network files. The path of the

@@ -1,6 +1,6 @@
 // Package persist writes files that recreate a bridge over a host NIC at the
 // next boot, in the format of the NIC's manager: systemd-networkd (directly or
-// under netplan) or ifupdown. The files are hostler's own; the administrator's
+// under netplan), NetworkManager or ifupdown. The files are hostler's own; the administrator's
 // files are read but never changed. Removing our files therefore undoes
 // everything.
 package persist
@@ -18,7 +18,6 @@ import (
 
 	"hostler/internal/atomicfile"
 	"hostler/internal/failpoint"
-	"hostler/internal/fault"
 )
 
 // manager is the program that configures a NIC at boot.
@@ -48,6 +47,8 @@ type Bridge struct {
 	// Addresses are the declared addresses. The NIC's own addresses come from the
 	// NIC's manager.
 	Addresses []netip.Prefix
+	// paused is NetworkManager's record of the NIC if Pause took the NIC from it.
+	paused map[string]string
 }
 
 // ruler returns the manager of the NIC, and its configuration file if known.
@@ -111,6 +112,9 @@ func below(root, path string) string {
 // bridge at boot.
 func filesOf(root string, b Bridge) (m manager, files map[string]string, err error) {
 	m, file := ruler(root, b.NIC, b.Index)
+	if b.paused != nil {
+		m = networkManager
+	}
 	own := ownFile(b)
 	if strings.HasSuffix(file, own) {
 		// Our own file rules the NIC by now; use the administrator's file.
@@ -124,8 +128,7 @@ func filesOf(root string, b Bridge) (m manager, files map[string]string, err err
 	case ifupdown:
 		files = ifupdownFiles(b)
 	case networkManager:
-		err = fault.New(fault.NeedsOperator, "cannot make bridge %s persistent: NetworkManager configures %s; configure it with systemd-networkd or ifupdown, else the agent makes the bridge again at each start",
-			b.Name, b.NIC)
+		files, err = networkManagerFiles(root, b)
 	case none:
 	}
 	return m, files, err
@@ -150,7 +153,7 @@ func holds(root string, b Bridge) (m manager, holds bool) {
 
 // writeBridge creates or updates the files of the bridge. It reports whether any
 // file changed, and the NIC's manager. It is idempotent. A NIC without a manager
-// gets no files; a NIC of networkManager gives a fault.NeedsOperator error.
+// gets no files.
 func writeBridge(root string, b Bridge) (m manager, changed bool, err error) {
 	m, files, err := filesOf(root, b)
 	if err != nil {
@@ -166,7 +169,7 @@ func writeBridge(root string, b Bridge) (m manager, changed bool, err error) {
 	}
 	// Write the NIC's own file last, because a host that boots in between must
 	// not enslave the NIC to a bridge that it cannot create.
-	nic, others := apart(slices.Sorted(maps.Keys(files)), ownFile(b))
+	nic, others := apart(slices.Sorted(maps.Keys(files)), b.NIC)
 	for _, name := range append(others, nic...) {
 		content := files[name]
 		path := filepath.Join("/", root, name)
@@ -177,8 +180,11 @@ func writeBridge(root string, b Bridge) (m manager, changed bool, err error) {
 			return m, changed, fmt.Errorf("cannot make bridge %s persistent: %w", b.Name, err)
 		}
 		mode := fs.FileMode(0o644)
-		if strings.HasPrefix(content, "#!") {
+		switch {
+		case strings.HasPrefix(content, "#!"):
 			mode = 0o755
+		case strings.HasPrefix(name, nmDir):
+			mode = 0o600
 		}
 		if err := atomicfile.Write(path, []byte(content), mode); err != nil {
 			return m, changed, err
@@ -201,23 +207,28 @@ const disabled = ".off"
 func disable(root, namespace, bridge string) (there bool, err error) {
 	// Disable the NIC's own file first, for the same reason that writeBridge
 	// writes this file last.
-	nic, others := apart(owned(root, namespace, bridge), ownFile(Bridge{NIC: nic(root, namespace, bridge)}))
+	nic, others := apart(owned(root, namespace, bridge), nic(root, namespace, bridge))
 	for _, path := range append(nic, others...) {
 		there = true
-		if strings.HasSuffix(path, disabled) {
-			continue
+		var err error
+		switch {
+		case strings.HasSuffix(path, disabled):
+		case strings.HasPrefix(below(root, path)[1:], nmDir): // NetworkManager reads files with any suffix
+			err = atomicfile.Remove(path)
+		default:
+			err = os.Rename(path, path+disabled)
 		}
-		if err := os.Rename(path, path+disabled); err != nil {
+		if err != nil {
 			return true, fmt.Errorf("cannot disable the files of bridge %s: %w", bridge, err)
 		}
 	}
 	return there, nil
 }
 
-// apart separates the NIC's own file from the bridge's files.
-func apart(files []string, own string) (nic, others []string) {
+// apart separates the own file of the NIC under the bridge from the bridge's files.
+func apart(files []string, under string) (nic, others []string) {
 	for _, name := range files {
-		if strings.HasSuffix(name, own) {
+		if strings.HasSuffix(name, ownFile(Bridge{NIC: under})) || strings.HasSuffix(name, profileFile(under)) {
 			nic = append(nic, name)
 		} else {
 			others = append(others, name)
@@ -280,17 +291,26 @@ type marked struct{ bridge, namespace, nic string }
 func marks(root string) []marked {
 	var all []marked
 	for _, path := range candidates(root) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		_, rest, ok := strings.Cut(string(data), marking)
-		line, _, _ := strings.Cut(rest, "\n")
-		if words := strings.Fields(line); ok && len(words) == 5 {
-			all = append(all, marked{bridge: words[0], namespace: words[2], nic: words[4]})
+		if m, ours := markIn(path); ours {
+			all = append(all, m)
 		}
 	}
 	return all
+}
+
+// markIn returns the mark in a file.
+func markIn(path string) (m marked, ours bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return marked{}, false
+	}
+	_, rest, ok := strings.Cut(string(data), marking)
+	line, _, _ := strings.Cut(rest, "\n")
+	words := strings.Fields(line)
+	if !ok || len(words) != 5 {
+		return marked{}, false
+	}
+	return marked{bridge: words[0], namespace: words[2], nic: words[4]}, true
 }
 
 // owned returns the files of a bridge. It checks the mark of each file, so that
@@ -304,7 +324,7 @@ func owned(root, namespace, bridge string) []string {
 
 func candidates(root string) []string {
 	var all []string
-	for _, pattern := range []string{networkdDir + "/05-hostler-*", ifupDir + "/hostler-*"} {
+	for _, pattern := range []string{networkdDir + "/05-hostler-*", nmDir + "/05-hostler-*", ifupDir + "/hostler-*"} {
 		found, _ := filepath.Glob(filepath.Join("/", root, pattern))
 		all = append(all, found...)
 	}

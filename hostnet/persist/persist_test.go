@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"hostler/internal/fault"
 )
 
 func bridge() Bridge {
@@ -136,6 +134,30 @@ var hosts = map[string]struct {
 			"etc/systemd/network/05-hostler-eth0.network":   {"\n# from /etc/systemd/network/20-mac.network\n[Match]\nName=eth0\n"},
 		},
 		nil,
+	},
+	"NetworkManager": {
+		networkManager,
+		map[string]string{
+			"run/NetworkManager/devices/2":                              "[device]\nmanaged=true\nconnection-uuid=u-office\nroute-metric-default-effective=100\n\n[dhcp4]\ndhcp4.dhcp_client_identifier=01:02:00:5e:10:00:01\n",
+			"etc/NetworkManager/system-connections/other.nmconnection":  "[connection]\nid=other\nuuid=u-other\ntype=wifi\n",
+			"run/NetworkManager/system-connections/Office.nmconnection": "# a comment\n[connection]\nid=Office\nuuid=u-office\ntype=ethernet\nzone=work\nautoconnect-priority=5\n\n[ethernet]\nwake-on-lan=64\n\n[ipv4]\naddress1=192.0.2.77/24\ndns=192.0.2.53;\nmethod=auto\n\n[ipv6]\nmethod=disabled\n\n[802-1x]\neap=tls;\n",
+		},
+		map[string][]string{
+			"etc/NetworkManager/system-connections/05-hostler-br-lan.nmconnection": {
+				"\n[connection]\nid=hostler-br-lan\nuuid=" + profileID("hostler", "br-lan") + "\ntype=bridge\ninterface-name=br-lan\nautoconnect=false\nstable-id=u-office\nzone=work\n",
+				"[ethernet]\ncloned-mac-address=02:00:5e:10:00:01\nmtu=1400\n", "[bridge]\nstp=false\n",
+				"[ipv4]\naddress1=192.0.2.77/24\ndns=192.0.2.53;\nroute-metric=100\ndhcp-client-id=01:02:00:5e:10:00:01\naddress1000=10.20.0.1/24\nmethod=auto\n", "[ipv6]\nroute-metric=100\nmethod=disabled\n",
+				"hostler.origin=u-office\n",
+			},
+			"etc/NetworkManager/system-connections/05-hostler-eth0.nmconnection": {
+				"interface-name=eth0\nautoconnect-priority=999\nmaster=" + profileID("hostler", "br-lan") + "\nslave-type=bridge\n", "[ethernet]\nwake-on-lan=64\n", "[802-1x]\neap=tls;\n",
+			},
+			"etc/systemd/network/05-hostler-br-lan.link": {"Alias=hostler:hostler:u1\n"},
+		},
+		map[string][]string{
+			"etc/NetworkManager/system-connections/05-hostler-br-lan.nmconnection": {"priority", "802-1x", "wake"},
+			"etc/NetworkManager/system-connections/05-hostler-eth0.nmconnection":   {"ipv4", "192.0.2", "zone"},
+		},
 	},
 	"ifupdown": {
 		ifupdown,
@@ -286,13 +308,6 @@ func TestAnotherFileRules(t *testing.T) {
 	}
 	if _, changed, err := writeBridge(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configuration of eth0") {
 		t.Errorf("%v, %v", changed, err)
-	}
-}
-
-func TestNetworkManagerIsReported(t *testing.T) {
-	root := host(t, map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"})
-	if m, changed, err := writeBridge(root, bridge()); m != networkManager || changed || !fault.Is(err, fault.NeedsOperator) {
-		t.Errorf("%q, %v, %v", m, changed, err)
 	}
 }
 

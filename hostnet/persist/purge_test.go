@@ -20,12 +20,13 @@ func TestPurgeNamesTheFilesOfBridges(t *testing.T) {
 	if !found {
 		t.Fatalf("the script does not begin with the messages:\n%s", script)
 	}
-	for _, name := range []string{"networkd, static", "ifupdown", ""} {
+	for _, name := range []string{"networkd, static", "NetworkManager", "ifupdown", ""} {
 		t.Run(name, func(t *testing.T) {
 			root := host(t, map[string]string{
-				"etc/systemd/network/05-hostler-mine.network": "[Match]\nName=eth9\n",
-				"etc/network/if-up.d/hostler-mine":            "#!/bin/sh\n",
-				"var/lib/hostler/x":                           "",
+				"etc/systemd/network/05-hostler-mine.network":                        "[Match]\nName=eth9\n",
+				"etc/network/if-up.d/hostler-mine":                                   "#!/bin/sh\n",
+				"etc/NetworkManager/system-connections/05-hostler-mine.nmconnection": "[connection]\nid=mine\n",
+				"var/lib/hostler/x":                                                  "",
 			})
 			var ours []string
 			if c, known := hosts[name]; known {

@@ -280,6 +280,7 @@ const (
 	Resize2fs      = "/sbin/resize2fs"
 	XfsGrowfs      = "/usr/sbin/xfs_growfs"
 	Networkctl     = "/usr/bin/networkctl"
+	Nmcli          = "/usr/bin/nmcli"
 	Dhclient       = "/usr/sbin/dhclient"
 	Dhcpcd         = "/usr/sbin/dhcpcd"
 	Sh             = "/bin/sh"
