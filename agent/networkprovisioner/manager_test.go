@@ -118,3 +118,30 @@ func TestTheHostsBridgeComesBackWithoutTheRules(t *testing.T) {
 		t.Errorf("the NIC is %+v", l)
 	}
 }
+
+// A bridge that the NIC's manager makes itself is left to the manager, e.g. at the
+// host's boot, but a change of the declaration is not.
+func TestTheNICsManagerMakesTheBridgeAgain(t *testing.T) {
+	nic := hostnet.Link{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true}
+	r := newRig(t, Observed{Host: hostnet.Observed{
+		Links: []hostnet.Link{nic}, Addresses: []hostnet.Address{{Link: "eth0", Prefix: netip.MustParsePrefix("192.0.2.10/24")}},
+	}})
+	r.redeclare("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
+	r.pass()
+	r.o.Own.Restored = map[string]string{"br-up": "eth0"}
+	bridge, _ := r.o.Host.Link("br-up")
+	for name, links := range map[string][]hostnet.Link{"none": {nic}, "no port": {nic, bridge}} {
+		r.o.Host.Links, r.applied = slices.Clone(links), nil
+		r.pass()
+		equalText(t, name, strings.Join(r.applied, "; "), "restore br-up")
+		if s, _ := r.status("up"); s.State != statePending || s.Message != "NetworkManager puts eth0 under br-up" {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	r.applied = nil
+	r.redeclare("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"10.20.0.1/24"}})
+	r.pass()
+	if l, _ := r.o.Host.Link("eth0"); l.Master != "br-up" || slices.Contains(r.applied, "restore br-up") {
+		t.Errorf("%+v after %q", l, r.applied)
+	}
+}

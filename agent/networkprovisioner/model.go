@@ -181,7 +181,9 @@ type Planned struct {
 	// Waits is the reason why a change of the host's own network is not final
 	// yet.
 	Waits string
-	Errs  []error
+	// Restored is true if the NIC's manager is to make the bridge again.
+	Restored bool
+	Errs     []error
 	// Notes describe features that work only partly.
 	Notes []string
 	// Findings are the foreign chains that block declared flows.
@@ -224,6 +226,7 @@ const (
 	opEndServer  Op = "end-server" // end a network's DHCP server
 	opServe      Op = "serve"      // run a network's DHCP server
 	opPersist    Op = "persist"    // make a bridge survive a reboot
+	opRestore    Op = "restore"    // make the NIC's manager make a persistent bridge
 	opDrop       Op = "drop"       // undo opPersist
 	opForget     Op = "forget"     // delete the network's record
 )
@@ -258,7 +261,7 @@ type Operation struct {
 	// the DHCP server. opServe also uses DHCP, the server's configuration.
 	Server string
 	DHCP   *dhcp.Network
-	// opPersist and opDrop use Boot, the bridge. opDrop uses only its name.
+	// opPersist, opRestore and opDrop use Boot, the bridge. The latter two use only its name.
 	Boot persist.Bridge
 }
 

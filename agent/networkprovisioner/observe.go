@@ -44,6 +44,10 @@ type BootPersister interface {
 	Drop(ctx context.Context, bridge string) error
 	// Bridges returns the persistent bridges.
 	Bridges() []string
+	// Restored returns, by bridge, the NICs that their manager itself puts under the
+	// bridge. Restore makes the manager of such a bridge's NIC do so now.
+	Restored() map[string]string
+	Restore(ctx context.Context, bridge string) error
 	// Pause ends the DHCP client of a link, because the client would undo a
 	// change of the link's addresses. Resume starts the ended clients of the
 	// links for which bears() returns true, and reports whether a client stays
@@ -67,6 +71,9 @@ type OwnNetwork struct {
 	// agent can make bridges survive a reboot.
 	Persistent []string
 	Persists   bool
+	// Restored are the NICs that their manager itself puts under a bridge, by
+	// bridge.
+	Restored map[string]string
 }
 
 // Tables are an observation of the host's nftables tables.
@@ -240,7 +247,7 @@ func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 		}
 	}
 	if e.Persister != nil {
-		own.Persistent, own.Persists = e.Persister.Bridges(), true
+		own.Persistent, own.Persists, own.Restored = e.Persister.Bridges(), true, e.Persister.Restored()
 	}
 	return own
 }

@@ -57,7 +57,21 @@ func hold(n Network, p *Planned, own OwnNetwork) {
 		if n.Life != state.Alive {
 			p.Waiting = undone(n, reason).Error()
 		}
+	case restores(n, *p, own.Restored[p.Is.Bridge]):
+		p.Links, p.Restored, p.Waits = nil, true, "NetworkManager puts "+own.Restored[p.Is.Bridge]+" under "+p.Is.Bridge
 	}
+}
+
+// restores reports whether the steps only make again a bridge that the manager of
+// its NIC makes itself, e.g. at the host's boot.
+func restores(n Network, p Planned, nic string) bool {
+	was := n.Status.Applied
+	if nic == "" || n.Life != state.Alive || was == nil || len(changes(*was, p.Is)) > 0 {
+		return false
+	}
+	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool {
+		return s.Op == hostnet.MakeBridge || s.Op == hostnet.SetUp && s.Link == p.Is.Bridge || s.Op == hostnet.Enslave && s.Link == nic
+	})
 }
 
 func undone(n Network, reason string) error {

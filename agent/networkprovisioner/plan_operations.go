@@ -125,6 +125,10 @@ func (m *maker) boot(n Network, p *Planned, delayed bool) {
 		return
 	}
 	put(&m.needed, p.Is.Bridge, true)
+	if p.Restored {
+		m.booted = append(m.booted, Operation{Op: opRestore, UID: n.UID, Boot: persist.Bridge{Name: p.Is.Bridge}})
+		return
+	}
 	nic := p.Is.Interfaces[0]
 	l, there := m.o.Host.Link(nic)
 	if !m.persists() || delayed || len(p.Links) > 0 || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {

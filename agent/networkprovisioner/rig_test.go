@@ -298,7 +298,13 @@ func (l rigPersister) Resume(context.Context, func(string) bool) (bool, error) {
 	l.r.resumes++
 	return l.r.paused, l.r.resumeErr
 }
-func (l rigPersister) Bridges() []string { return l.r.o.Own.Persistent }
+func (l rigPersister) Bridges() []string           { return l.r.o.Own.Persistent }
+func (l rigPersister) Restored() map[string]string { return l.r.o.Own.Restored }
+func (l rigPersister) Restore(_ context.Context, bridge string) error {
+	l.r.applied = append(l.r.applied, "restore "+bridge)
+	return nil
+}
+
 func (l rigPersister) Drop(_ context.Context, bridge string) error {
 	if l.r.persistErr != nil {
 		return l.r.persistErr
