@@ -12,18 +12,27 @@ import (
 	"hostler/tests/harness"
 )
 
-// The NIC of a host with systemd-networkd and a lease comes under a bridge: the
-// lease is renewed there, the bridge comes back at the host's boot without the
-// agent, the administrator's files stay unchanged, and the watchdog is a unit of
-// its own.
-func TestTheNICOfSystemdNetworkd(t *testing.T) {
+// The NIC of a host comes under a bridge and back, under one manager of NICs after the
+// other. On another release than debian/12 run the subtest of one manager.
+func TestTheManagersOfANIC(t *testing.T) {
 	lxd := harness.StartLXD(t, 43)
-	h := lxd.StartHost("networkd")
+	h := lxd.StartHost("managers")
 	for _, name := range []string{"hostlerd", "hostler"} {
 		h.Push(filepath.Join(harness.Binaries(t, ""), name), "/usr/bin/"+name)
 	}
 	h.Sh("chmod 755 /usr/bin/hostler*; apt-get -qq update")
 	h.Install("nftables")
+	h.Install("--download-only", "network-manager") // names may not resolve for a moment later on
+	h.Sh("mkdir -p /etc/hostler")
+	t.Run("systemd-networkd", func(t *testing.T) { underNetworkd(t, h.With(t)) })
+	t.Run("NetworkManager", func(t *testing.T) { underNetworkManager(t, lxd, h.With(t)) })
+}
+
+// underNetworkd puts the NIC of a host with systemd-networkd and a lease under a
+// bridge: the lease is renewed there, the bridge comes back at the host's boot without
+// the agent, the administrator's files stay unchanged, and the watchdog is a unit of
+// its own.
+func underNetworkd(t *testing.T, h *harness.Host) {
 	// networkd's default; the harness's hosts do otherwise, because copies of one have
 	// the same identifier.
 	h.Sh("mkdir /etc/systemd/network/20-eth.network.d && printf '[DHCPv4]\\nClientIdentifier=duid\\n' >/etc/systemd/network/20-eth.network.d/duid.conf && systemctl stop systemd-networkd && ip addr flush dev eth0 && systemctl start systemd-networkd")
@@ -65,7 +74,7 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 			return nil
 		})
 	}
-	h.Sh("mkdir -p /etc/hostler && systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")
+	h.Sh("systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")
 	h.Write("/root/own.yaml", "version: 1\nnetworks: {up: {bridge: br-up, interfaces: [eth0]}}\n")
 	h.Sh("hostler apply -f /root/own.yaml --confirm 1m")
 	harness.Wait(t, "the watchdog's unit", time.Minute, func() error {
@@ -89,7 +98,7 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 		}
 	}
 	// The host boots again, without the agent.
-	lxd.Lxc("restart", h.Name)
+	h.Reboot()
 	bridged(2 * time.Minute)
 	h.Sh("systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")
 	harness.Wait(t, "the network", time.Minute, func() error {
