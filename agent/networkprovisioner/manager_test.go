@@ -145,3 +145,24 @@ func TestTheNICsManagerMakesTheBridgeAgain(t *testing.T) {
 		t.Errorf("%+v after %q", l, r.applied)
 	}
 }
+
+// A dying network keeps its record while the guard may put its bridge back.
+func TestTheRecordStaysWhileTheGuardIsArmed(t *testing.T) {
+	r := newRig(t, Observed{Host: hostnet.Observed{
+		Links:     []hostnet.Link{{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true}},
+		Addresses: []hostnet.Address{{Link: "eth0", Prefix: netip.MustParsePrefix("192.0.2.10/24")}},
+	}})
+	r.redeclare("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
+	r.pass()
+	r.waits = true // the agent dies before the guard judges the change
+	r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "up"}, Revision: state.AnyRevision, Life: state.Dying})
+	r.pass()
+	if _, there := r.status("up"); !there || r.armed != "network/up" || len(r.o.Host.Links) != 1 {
+		t.Errorf("the record is there: %v, armed %q, %+v", there, r.armed, r.o.Host.Links)
+	}
+	r.armed = ""
+	r.pass()
+	if _, there := r.status("up"); there {
+		t.Error("the record stays")
+	}
+}

@@ -154,7 +154,7 @@ func (m *maker) complete(i int, steps []hostnet.Step) {
 		forget(p, steps)
 	}
 	hold(n, p, m.o.Own)
-	p.Gone = n.Life != state.Alive && !p.On && !made(n, m.o) && !m.o.Serving[n.UID] && !m.o.Served[n.UID]
+	p.Gone = n.Life != state.Alive && !p.On && !made(n, m.o) && m.o.Own.Armed != object(n) && !m.o.Serving[n.UID] && !m.o.Served[n.UID]
 	p.Findings = m.findings[n.UID]
 	m.parameters(*p)
 	m.operate(n, p, m.recorded[i].Status)
