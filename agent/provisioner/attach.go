@@ -92,9 +92,20 @@ func (s surroundings) attach(d *Desired) {
 	}
 	disks, waiting := s.disks(d)
 	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
-	d.HeldBack = len(d.Waiting) > 0 && !slices.ContainsFunc(d.Waiting, func(object string) bool {
-		return spec.ConditionOf(s.storage[object].Conditions, spec.ConditionUpToDate).Reason != spec.ReasonHeldBack
-	})
+	d.HeldBack = len(d.Waiting) > 0 && !slices.ContainsFunc(d.Waiting, func(object string) bool { return !s.awaitsStop(d, object) })
+}
+
+// awaitsStop reports whether the storage worker has looked at the mode in which a machine
+// declares a volume, and keeps the former one because the instance uses the volume. The
+// volume's condition alone may be about something else, or of before the declaration.
+func (s surroundings) awaitsStop(d *Desired, object string) bool {
+	status := s.storage[object]
+	offer := status.Attachments[d.Name]
+	return offer.State == spec.StoragePending && d.Status.InUse(object) &&
+		spec.ConditionOf(status.Conditions, spec.ConditionUpToDate).Reason == spec.ReasonHeldBack &&
+		slices.ContainsFunc(d.Record.Machine.Storage, func(a spec.Attachment) bool {
+			return a.Volume != "" && a.Object() == object && a.ReadOnly == offer.ReadOnly
+		})
 }
 
 // isAssigned reports whether a NIC has its declared address, if it declares one.

@@ -23,6 +23,7 @@ func TestConditionNamesStorageWhoseChangeIsHeld(t *testing.T) {
 		status.Attachments["web"] = spec.AttachmentStatus{State: spec.StoragePending}
 		status.Conditions = []spec.Condition{{Type: spec.ConditionUpToDate, Status: !held, Reason: reason}}
 		objects[2].Status = spec.Encode(status)
+		objects[0].Status = spec.Encode(spec.MachineStatus{Uses: []string{"volume/data"}})
 		desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
 		if err != nil {
 			t.Fatal(err)
@@ -41,6 +42,34 @@ func TestConditionNamesStorageWhoseChangeIsHeld(t *testing.T) {
 		inst.Status = containerbroker.StatusStopped
 		if s := assess(d, &inst, nil, t0); spec.ConditionOf(s.Conditions, spec.ConditionUpToDate).Reason == "HeldBack" {
 			t.Errorf("%s: held while it is stopped", reason)
+		}
+	}
+}
+
+// Storage whose change is held for another reason, or whose worker has not seen the
+// machine's declaration, is still to come.
+func TestStorageThatIsToComeIsNotHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		uses  []string
+		offer spec.AttachmentStatus
+	}{
+		"an allocation is held while it is attached": {nil, spec.AttachmentStatus{State: spec.StoragePending}},
+		"the mode was taken back":                    {[]string{"volume/data"}, spec.AttachmentStatus{State: spec.StoragePending, ReadOnly: true}},
+	} {
+		objects := aSite()
+		objects[0].Status = spec.Encode(spec.MachineStatus{Uses: c.uses})
+		objects[2].Status = spec.Encode(spec.StorageStatus{
+			Attachments: map[string]spec.AttachmentStatus{"web": c.offer},
+			Conditions:  []spec.Condition{{Type: spec.ConditionUpToDate, Reason: spec.ReasonHeldBack}},
+		})
+		desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, inst := &desired[0], instance("web")
+		d.Generation = 2
+		if s := assess(d, &inst, nil, t0); s.ObservedGeneration == 2 || len(d.Waiting) != 1 {
+			t.Errorf("%s: waiting for %v, observed generation %d", name, d.Waiting, s.ObservedGeneration)
 		}
 	}
 }

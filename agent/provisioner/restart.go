@@ -30,6 +30,9 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 		return err
 	}
 	o.d.Status.RestartedFor = restartedFor(&o.d, s.Changes)
+	if err := o.save(ctx); err != nil { // the wait for readiness may be cut short
+		return err
+	}
 	o.event(ctx, state.LevelInfo, "Restarted", s.Detail)
 	return o.ready(ctx)
 }

@@ -174,6 +174,29 @@ func TestDisksBelowOthersAreSeen(t *testing.T) {
 	}
 }
 
+// A disk that cannot be plugged leaves the others where they are, or the guest would write
+// below their mount points.
+func TestADiskThatFailsLeavesTheOthers(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "failing")
+	disk := func(name, path string) containerbroker.Disk {
+		share := folder(t)
+		must(t, os.Chmod(share, 0o777))
+		return containerbroker.Disk{Name: "fs-" + name, Source: share, Path: path}
+	}
+	outer, inner := disk("outer", "/srv/out"), disk("inner", "/srv/out/in")
+	m.Disks = []containerbroker.Disk{outer, inner}
+	w.start(t, m)
+	outer = disk("outer", outer.Path) // another folder
+	m.Disks = []containerbroker.Disk{outer, inner, disk("never", "/bin/busybox/in")}
+	for range 2 {
+		if err := w.d.Update(t.Context(), m, w.d.Diff(m, find(t, w.d, m.Name))); err == nil {
+			t.Error("a disk came below a file")
+		}
+		w.says(t, m.Name, "grep -c ' /srv/' /proc/mounts", "2")
+	}
+}
+
 // What the guest's init starts first finds the disks, also after a reboot from inside.
 func TestDisksAreThereBeforeInit(t *testing.T) {
 	w := newWorld(t)

@@ -96,7 +96,7 @@ func (d *Driver) replug(ctx context.Context, pid int, had, want config, n *note)
 // interface with its addresses. It sees the carrier go and come, so that a DHCP client asks
 // again.
 func (d *Driver) moveNIC(ctx context.Context, i iface) error {
-	batch := fmt.Sprintf("link set %[1]s down\nlink set %[1]s master %[2]s\nlink set %[1]s up\n", i.pair, i.link)
+	batch := fmt.Sprintf("link set %[1]s master %[2]s\nlink set %[1]s down\nlink set %[1]s up\n", i.pair, i.link)
 	_, err := d.opts.Runner.Run(ctx, run.Command{Path: paths.IP, Args: []string{"-batch", "-"}, Stdin: strings.NewReader(batch)})
 	return fault.Explain(err, "cannot move %s to the bridge %s", i.name, i.link)
 }

@@ -98,3 +98,17 @@ func TestInstanceInTheHostsNetwork(t *testing.T) {
 		t.Errorf("the host's device is now %s", kind)
 	}
 }
+
+// An interface that cannot move to another bridge stays connected where it is.
+func TestAnInterfaceThatCannotMoveStaysConnected(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine(t, "unmoved")
+	bridge := brokertest.Bridge(t)
+	m.NICs = []containerbroker.NIC{{Name: "lan", Bridge: bridge, MAC: "00:16:3e:00:77:12"}}
+	w.start(t, m)
+	m.NICs[0].Bridge = "br-missing"
+	if err := w.d.Update(t.Context(), m, w.d.Diff(m, find(t, w.d, m.Name))); err == nil {
+		t.Error("it moved to a bridge that is not there")
+	}
+	w.says(t, m.Name, "cat /sys/class/net/lan/carrier", "1")
+}

@@ -3,6 +3,7 @@ package lxc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -115,14 +116,22 @@ func (u *updater) changeDisks(ctx context.Context, changed []string) error {
 			had[name], now[name] = g, g
 		}
 	}
+	// The failure of one disk leaves no other unplugged: the guest would write below its
+	// mount point.
+	var failed error
+	stuck := map[string]bool{} // disks that could not be unplugged
 	if u.pid != 0 {
 		for _, name := range slices.Backward(byTarget(had)) {
 			if err := u.d.unplugDisk(ctx, u.e, u.pid, had[name]); err != nil {
-				return err
+				failed, stuck[name] = errors.Join(failed, err), true
+				delete(now, name)
 			}
 		}
 	}
 	for _, name := range changed {
+		if stuck[name] {
+			continue
+		}
 		var err error
 		if disk, is := want[name]; is {
 			err = u.d.putDisk(&u.conf, u.note, u.e.dir, disk)
@@ -130,18 +139,20 @@ func (u *updater) changeDisks(ctx context.Context, changed []string) error {
 			err = u.d.dropDisk(&u.conf, u.note, u.e.dir, name)
 		}
 		if err != nil {
-			return err
+			failed = errors.Join(failed, err)
+			delete(now, name)
+			if was, has := had[name]; has {
+				now[name] = was
+			}
 		}
 	}
 	if u.pid == 0 {
-		return nil
+		return failed
 	}
 	for _, name := range byTarget(now) {
-		if err := u.d.plugDisk(ctx, u.e, u.pid, name, now[name]); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, u.d.plugDisk(ctx, u.e, u.pid, name, now[name]))
 	}
-	return nil
+	return failed
 }
 
 // finish plugs the interfaces, and writes the files.

@@ -279,3 +279,21 @@ func TestRemovalsAreNotWaitedForWhileTheirMachinesAreHeld(t *testing.T) {
 		}
 	}
 }
+
+// A held step that has nothing to do with what is removed ends no wait for the removal.
+func TestAnUnrelatedHeldStepEndsNoWait(t *testing.T) {
+	p := client.Plan{
+		Steps: []client.Step{
+			{Object: "machine/web", Action: "recreate", Impact: "recreate", Detail: "user-data", Held: "--allow recreate", Allow: "recreate"},
+			{Object: "machine/web", Action: "update", Impact: "live", Changes: []client.Change{{Field: "disk.vol-data", From: "x", Impact: "live"}}},
+			{Object: "volume/data", Action: "destroy", Impact: "destroy"},
+		},
+		Machines: []string{"web"}, Removed: []string{"volume/data"},
+	}
+	const used = `[{"name":"data","status":"detaching","observed":true,"life":"dying","attachments":[{"machine":"web","status":"detaching"}]}]`
+	s := &standIn{plan: p, machines: []client.Machine{running("web", "10.1.2.3")}, rows: map[string]string{"volumes": used}, freeze: true, late: 1000}
+	a := &app{quiet: true, env: env{Now: time.Now, Getenv: func(string) string { return "" }, Stdout: new(strings.Builder), Stderr: new(strings.Builder)}}
+	if err := a.waitApplied(t.Context(), s, client.ApplyRequest{}, p, 300*time.Millisecond); err == nil {
+		t.Error("the wait ended although volume/data is still being removed")
+	}
+}
