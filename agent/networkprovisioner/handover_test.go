@@ -1,6 +1,7 @@
 package networkprovisioner
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,5 +90,50 @@ func TestAddressOfAnInterfaceWithAnotherName(t *testing.T) {
 		web.AttachmentsMatch, web.Status.UsesNICs = true, []string{spec.NICObject("lan", now)}
 		p := carryOut(t, &d, &o)
 		equalText(t, before+" after the restart", had(p, "web/"+before)+" "+had(p, "web/"+now), " 10.20.0.10/24")
+	}
+}
+
+// The former interface keeps its IPv6 address, too, while the machine waits for its
+// restart with the new one.
+func TestInterfaceWithAnotherNameKeepsBothFamilies(t *testing.T) {
+	nic := spec.NIC{Network: "lan", Address: "10.20.0.10/24"}
+	d, o := two(), Observed{}
+	d.Networks[0].Record.Network.Addresses = []string{"10.20.0.1/24", "fd00:20::1/64"}
+	web := &d.Machines[0]
+	web.NICs, web.Status.Instance, web.Status.UsesNICs = map[string]spec.NIC{"eth0": nic}, &spec.InstanceInfo{}, []string{spec.NICObject("lan", "eth0")}
+	before := carryOut(t, &d, &o).Networks[0].Guests["web/eth0"].Addresses
+	web.NICs, web.AttachmentsMatch = map[string]spec.NIC{"lan0": nic}, false
+	for range 2 {
+		guests := carryOut(t, &d, &o).Networks[0].Guests
+		if len(before) != 2 || !slices.Equal(guests["web/eth0"].Addresses, before) || !slices.Equal(guests["web/lan0"].Addresses, before) {
+			t.Errorf("eth0 has %v, had %v; lan0 has %v", guests["web/eth0"].Addresses, before, guests["web/lan0"].Addresses)
+		}
+	}
+}
+
+// Interfaces that would have to give their addresses one to the other and on to a third
+// are refused: the machine would wait for ever.
+func TestChainOfInterfacesIsRefused(t *testing.T) {
+	nic := func(a string) spec.NIC { return spec.NIC{Network: "lan", Address: a} }
+	d, o := two(), Observed{}
+	web := &d.Machines[0]
+	web.NICs, web.Status.Instance = map[string]spec.NIC{"eth0": nic("10.20.0.10/24"), "eth1": nic("10.20.0.11/24")}, &spec.InstanceInfo{}
+	web.Status.UsesNICs = []string{spec.NICObject("lan", "eth0"), spec.NICObject("lan", "eth1")}
+	for range 2 {
+		carryOut(t, &d, &o)
+	}
+	web.AttachmentsMatch = false
+	for _, c := range []struct {
+		nics    map[string]spec.NIC
+		refused bool
+	}{
+		{map[string]spec.NIC{"eth1": nic("10.20.0.10/24"), "lan0": nic("10.20.0.11/24")}, true},
+		{map[string]spec.NIC{"eth1": nic("10.20.0.10/24")}, false},
+		{map[string]spec.NIC{"lan0": nic("10.20.0.11/24"), "lan1": nic("10.20.0.10/24")}, false},
+	} {
+		web.NICs = c.nics
+		if why := Refuse(d, o, policy(), map[string]bool{"machine/web": true}); (why != nil) != c.refused {
+			t.Errorf("%v: %v", c.nics, why)
+		}
 	}
 }

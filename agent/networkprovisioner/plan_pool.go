@@ -32,21 +32,46 @@ func poolOf(n Network, is spec.Network, o Observed, wants map[string]want) *ipam
 // withoutFormer returns the grants without those of NICs that their machines no longer
 // declare, if the machine declares the same address for another NIC, e.g. because the NIC
 // has another name now. The instance keeps the former NIC, and the address at it, until
-// it gets the new one, so neither may wait for the other.
+// it gets the new one, so neither may wait for the other. A new NIC gets the former one's
+// address of the other family too, since both share an entry of the DHCP server.
 func withoutFormer(all []ipam.Grant, wants map[string]want) []ipam.Grant {
 	type place struct {
 		machine string
 		address netip.Addr
 	}
-	declared := map[place]bool{}
+	declared := map[place]string{}
 	for k, w := range wants {
 		for _, a := range w.family {
-			declared[place{ownerOf(k).Machine, a}] = true
+			declared[place{ownerOf(k).Machine, a}] = k
+		}
+	}
+	former := func(g ipam.Grant) bool {
+		w, there := wants[key(g.Owner.Machine, nicOf(g))]
+		return !there || w.keep
+	}
+	// If the address of a NIC that takes another's goes to a third, they must let go one
+	// after the other.
+	for _, g := range all {
+		k := key(g.Owner.Machine, nicOf(g))
+		if a, is := wants[k].family[g.Address.Is6()]; is && a != g.Address && g.Released.IsZero() && declared[place{g.Owner.Machine, g.Address}] != "" {
+			delete(declared, place{g.Owner.Machine, a})
+		}
+	}
+	heirs := map[ipam.Owner]ipam.Owner{}
+	for _, g := range all {
+		if k := declared[place{g.Owner.Machine, g.Address}]; k != "" && former(g) {
+			heirs[g.Owner] = ownerOf(k).onNetwork(g.Network)
+		}
+	}
+	for i, g := range all {
+		if heir, is := heirs[g.Owner]; is && g.Released.IsZero() && !slices.ContainsFunc(all, func(o ipam.Grant) bool {
+			return o.Owner == heir && o.Address.Is6() == g.Address.Is6() && o.Address != g.Address
+		}) && declared[place{g.Owner.Machine, g.Address}] == "" {
+			all[i].Owner = heir
 		}
 	}
 	return slices.DeleteFunc(all, func(g ipam.Grant) bool {
-		w, there := wants[key(g.Owner.Machine, nicOf(g))]
-		return (!there || w.keep) && declared[place{g.Owner.Machine, g.Address}]
+		return former(g) && declared[place{g.Owner.Machine, g.Address}] != ""
 	})
 }
 

@@ -105,5 +105,23 @@ func (m *maker) formerly(g Machine, nic string, given []netip.Addr) (at int, for
 			break
 		}
 	}
+	if len(former) == 0 { // the NIC may take the place of one that is no longer declared
+		for i, p := range m.p.Networks {
+			for _, key := range slices.Sorted(maps.Keys(p.Guests)) {
+				e, o := p.Guests[key], ownerOf(key)
+				if _, declared := g.NICs[o.NIC]; !p.On || o.Machine != g.Name || declared || e.Released != nil || strings.Contains(key, "#") {
+					continue
+				}
+				for _, a := range addressesOf(e) {
+					if slices.Contains(g.Addresses, a) {
+						at, former = i, append(former, a)
+					}
+				}
+				if len(former) > 0 {
+					return at, former
+				}
+			}
+		}
+	}
 	return at, former
 }

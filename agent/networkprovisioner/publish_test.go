@@ -3,6 +3,7 @@ package networkprovisioner
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"hostler/agent/spec"
@@ -74,6 +75,46 @@ func TestPublishedPortsStayAtTheirNIC(t *testing.T) {
 			if len(p.Rules.Publish) != 1 || p.Rules.Publish[0].Bridge != "br-lan" || p.Rules.Publish[0].Address.String() != "10.20.0.10" {
 				t.Errorf("%s, with %s declared: %+v", what, address, p.Rules.Publish)
 			}
+		}
+	}
+}
+
+// A published port leads to the interface that the guest has until it gets the one with
+// another name.
+func TestPortsLeadToTheFormerInterface(t *testing.T) {
+	nic := func(a string) spec.NIC { return spec.NIC{Network: "lan", Address: a} }
+	for name, c := range map[string]struct {
+		before, now map[string]spec.NIC
+		addresses   []string
+	}{
+		"both families":   {map[string]spec.NIC{"eth0": nic("10.20.0.10/24")}, map[string]spec.NIC{"lan0": nic("10.20.0.10/24")}, []string{"10.20.0.1/24", "fd00:20::1/64"}},
+		"given addresses": {map[string]spec.NIC{"eth0": nic("")}, map[string]spec.NIC{"lan0": nic("")}, []string{"10.20.0.1/24"}},
+		"another address": {map[string]spec.NIC{"eth0": nic("10.20.0.10/24")}, map[string]spec.NIC{"lan0": nic("10.20.0.20/24")}, []string{"10.20.0.1/24"}},
+		"the same name":   {map[string]spec.NIC{"eth0": nic("10.20.0.10/24")}, map[string]spec.NIC{"eth0": nic("10.20.0.20/24")}, []string{"10.20.0.1/24"}},
+	} {
+		d, o := two(), Observed{}
+		d.Networks[0].Record.Network.Addresses = c.addresses
+		web := &d.Machines[0]
+		web.NICs, web.Status.Instance, web.Status.UsesNICs, web.AttachmentsMatch = c.before, &spec.InstanceInfo{}, []string{spec.NICObject("lan", "eth0")}, true
+		web.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}}
+		p := carryOut(t, &d, &o)
+		leads := func() (to []netip.Addr) {
+			for _, r := range p.Rules.Publish {
+				to = append(to, r.Address)
+			}
+			return to
+		}
+		before := leads()
+		web.Addresses = nil
+		for _, a := range p.Networks[0].Guests["web/eth0"].Addresses {
+			web.Addresses = append(web.Addresses, netip.MustParsePrefix(a).Addr())
+		}
+		web.NICs, web.AttachmentsMatch = c.now, false
+		for range 2 {
+			p = carryOut(t, &d, &o)
+		}
+		if now := leads(); len(before) == 0 || !slices.Equal(now, before) {
+			t.Errorf("%s: the guest has %v, the port leads to %v, before to %v", name, web.Addresses, now, before)
 		}
 	}
 }

@@ -206,3 +206,25 @@ func TestStaticGuestsAcceptTheHostsRouters(t *testing.T) {
 		}
 	}
 }
+
+// A pass that finds that the host has booted leaves the kept records as they are stored.
+func TestBootedMachinesLeaveTheKeptRecords(t *testing.T) {
+	objects := aSite()[:1]
+	objects[0].Revision = 7
+	objects[0].Status = spec.Encode(spec.MachineStatus{
+		Boot: "before", Instance: &spec.InstanceInfo{Token: "t"}, Conditions: []spec.Condition{{Type: ConditionReady, Status: true, Reason: "Usable"}},
+	})
+	k, c := newDecoder(), Config{Namespace: ns}
+	c.Host.Boot = "now"
+	desired, err := k.desired(objects, spec.LXD, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst := instance("web")
+	inst.Stamp.UID, inst.Stamp.Token = "uid-web", "t"
+	markBooted(desired, []containerbroker.Instance{inst}, c, nil, t0)
+	again, err := k.desired(objects, spec.LXD, c)
+	if err != nil || !desired[0].Booted || !spec.ConditionOf(again[0].Status.Conditions, ConditionReady).Status {
+		t.Errorf("booted %v, kept %+v, %v", desired[0].Booted, again, err)
+	}
+}

@@ -115,16 +115,17 @@ func (o *operation) recordLaterFailure(ctx context.Context, s Step, err error) {
 	case fault.Transient, fault.NotReady, fault.Conflict:
 		return
 	}
-	failed := o.d.Status.FailedStep
-	if failed == nil {
-		failed = &spec.FailedStep{Action: string(s.Action)}
+	failed := spec.FailedStep{Action: string(s.Action)}
+	if earlier := o.d.Status.FailedStep; earlier != nil {
+		failed = *earlier
+		failed.Fields = slices.Clip(failed.Fields)
 	}
 	for _, c := range s.Changes {
-		if !failedFor(failed, c) {
+		if !failedFor(&failed, c) {
 			failed.Fields = append(failed.Fields, c.Field)
 		}
 	}
-	o.d.Status.FailedStep = failed
+	o.d.Status.FailedStep = &failed
 	if err := o.save(ctx); err != nil {
 		o.w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
 	}

@@ -53,9 +53,9 @@ func WithoutCondition(cs []Condition, kind string) []Condition {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Condition) bool { return c.Type == kind })
 }
 
-// SetCondition puts c into cs in place of the condition of the same type. If
+// SetCondition returns the conditions with c in place of the one of the same type. If
 // status, reason and message are equal, the old condition stays and keeps its
-// Since.
+// Since. It does not modify cs, which others may share.
 func SetCondition(cs []Condition, c Condition) []Condition {
 	for i := range cs {
 		if cs[i].Type != c.Type {
@@ -64,8 +64,9 @@ func SetCondition(cs []Condition, c Condition) []Condition {
 		if cs[i].Status == c.Status && cs[i].Reason == c.Reason && cs[i].Message == c.Message {
 			return cs
 		}
+		cs = slices.Clone(cs)
 		cs[i] = c
 		return cs
 	}
-	return append(cs, c)
+	return append(slices.Clip(cs), c)
 }

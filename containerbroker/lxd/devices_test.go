@@ -1,7 +1,9 @@
 package lxd
 
 import (
+	"encoding/json"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -300,5 +302,35 @@ func TestCutNamesOfDisks(t *testing.T) {
 		if _, found := diskTexts(m, own); len(found) != 1 || found[long] == "" {
 			t.Errorf("%s: %v", name, found)
 		}
+	}
+}
+
+// An interface that LXD refuses leaves a running guest the one that it was to replace.
+func TestARefusedInterfaceLeavesTheFormer(t *testing.T) {
+	m := testMachine()
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: "br0", MAC: "02:00:00:00:00:01", Addresses: []string{"10.0.0.2/24"}}}
+	inst := stamped(api.Running)
+	former := nicDevice(m.NICs[0])
+	former[keyOwner] = "hostler"
+	inst.Devices = map[string]map[string]string{"eth0": former}
+	f := newFakeLXD(t)
+	f.mux.HandleFunc("GET /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) { reply(w, "sync", inst) })
+	f.mux.HandleFunc("PUT /1.0/instances/web", func(w http.ResponseWriter, r *http.Request) {
+		var put api.InstancePut
+		if err := json.NewDecoder(r.Body).Decode(&put); err != nil || put.Devices["lan0"] != nil {
+			refuse(w, 400, `Invalid devices: Device validation failed for "lan0": Parent device 'br9' does not exist`)
+			return
+		}
+		inst.Devices, inst.Config = put.Devices, put.Config
+		reply(w, "async", api.Operation{ID: "1"})
+	})
+	f.answer("GET /1.0/operations/1/wait", api.Operation{ID: "1", StatusCode: api.Success})
+	m.NICs[0] = containerbroker.NIC{Name: "lan0", Bridge: "br9", MAC: "02:00:00:00:00:02", Addresses: []string{"10.0.0.2/24"}}
+	err := f.driver(nil).Update(t.Context(), m, []containerbroker.Change{
+		{Field: "nic eth0", From: "bridge br0", Impact: containerbroker.ImpactRestart},
+		{Field: "nic lan0", To: "bridge br9", Impact: containerbroker.ImpactRestart},
+	})
+	if err == nil || inst.Devices["eth0"] == nil {
+		t.Errorf("%v; the guest has %v", err, inst.Devices)
 	}
 }

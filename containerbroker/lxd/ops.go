@@ -32,8 +32,23 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
 	if former := replacedNICs(asked); len(former) > 0 {
-		if err := d.Update(ctx, m, former); err != nil {
-			return err
+		err := d.edit(ctx, m.Name, func(_ *client, found api.Instance, put *api.InstancePut) error {
+			if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
+				return fault.New(fault.Conflict, "it has another stamp")
+			}
+			for _, change := range former { // the interface stays until the request below
+				name, _ := containerbroker.NICOf(change.Field)
+				if device := maps.Clone(found.Devices[name]); device != nil {
+					for _, key := range []string{keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6} {
+						delete(device, key)
+					}
+					put.Devices[name] = device
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fault.Explain(err, "cannot update instance %q", m.Name)
 		}
 	}
 	pinned := false
