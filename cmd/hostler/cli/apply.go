@@ -11,7 +11,6 @@ import (
 
 	"hostler/agent/client"
 	"hostler/agent/spec"
-	"hostler/containerbroker"
 )
 
 // allowWords are the impacts that the user must allow.
@@ -225,7 +224,9 @@ func (a *app) waitApplied(ctx context.Context, agent agent, req client.ApplyRequ
 	held := heldSteps(p)
 	for _, s := range held {
 		// Only a held change of a NIC or disk keeps what is removed.
-		device := slices.ContainsFunc(s.Changes, func(c client.Change) bool { return containerbroker.IsDevice(c.Field) })
+		device := slices.ContainsFunc(s.Changes, func(c client.Change) bool {
+			return strings.HasPrefix(c.Field, "nic ") || strings.HasPrefix(c.Field, "disk ")
+		})
 		if name, is := strings.CutPrefix(s.Object, spec.KindMachine+"/"); is && device {
 			g.held = append(g.held, name)
 		}

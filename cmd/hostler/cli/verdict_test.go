@@ -285,7 +285,7 @@ func TestAnUnrelatedHeldStepEndsNoWait(t *testing.T) {
 	p := client.Plan{
 		Steps: []client.Step{
 			{Object: "machine/web", Action: "recreate", Impact: "recreate", Detail: "user-data", Held: "--allow recreate", Allow: "recreate"},
-			{Object: "machine/web", Action: "update", Impact: "live", Changes: []client.Change{{Field: "disk.vol-data", From: "x", Impact: "live"}}},
+			{Object: "machine/web", Action: "update", Impact: "live", Changes: []client.Change{{Field: "disk vol-data", From: "x", Impact: "live"}}},
 			{Object: "volume/data", Action: "destroy", Impact: "destroy"},
 		},
 		Machines: []string{"web"}, Removed: []string{"volume/data"},
