@@ -69,9 +69,7 @@ func (w *Worker) carryOut(ctx context.Context, t *turn, op Operation) error {
 		}
 		w.last[leftBoot(op.Boot.Name)] = kept{fmt.Sprint(op.Boot), func() bool { return w.Eyes.Persister.Holds(op.Boot) }}
 	case opRestore:
-		if err := w.Eyes.Persister.Restore(ctx, op.Boot.Name); err != nil {
-			t.notes[op.UID] = append(t.notes[op.UID], err.Error())
-		}
+		return w.Eyes.Persister.Restore(ctx, op.Boot.Name)
 	case opDrop:
 		delete(w.last, leftBoot(op.Boot.Name))
 		return w.Eyes.Persister.Drop(ctx, op.Boot.Name)

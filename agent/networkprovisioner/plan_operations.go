@@ -126,6 +126,9 @@ func (m *maker) boot(n Network, p *Planned, delayed bool) {
 	}
 	put(&m.needed, p.Is.Bridge, true)
 	if p.Restored {
+		if delayed {
+			return
+		}
 		m.booted = append(m.booted, Operation{Op: opRestore, UID: n.UID, Boot: persist.Bridge{Name: p.Is.Bridge}})
 		return
 	}

@@ -23,6 +23,8 @@ type Keeper struct {
 	mu sync.Mutex
 	// reloaded holds the bridges for which firstReload has returned true.
 	reloaded map[string]bool
+	// unrestored holds the bridges for which Restore has failed.
+	unrestored map[string]bool
 }
 
 // reloadLimit bounds the run time of the programs that configure the network.

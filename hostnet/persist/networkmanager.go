@@ -32,13 +32,16 @@ func profileID(namespace, link string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("hostler:"+namespace+"/"+link)).String()
 }
 
+// index returns the kernel's number of a link, or 0.
+func index(root, link string) int {
+	text, _ := os.ReadFile(filepath.Join("/", root, "sys/class/net", link, "ifindex"))
+	number, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return number
+}
+
 // device returns NetworkManager's record of a link, or nil.
 func device(root, link string) map[string]string {
-	index, err := os.ReadFile(filepath.Join("/", root, "sys/class/net", link, "ifindex"))
-	if err != nil {
-		return nil
-	}
-	return keyValues(filepath.Join("/", root, nmDevices, strings.TrimSpace(string(index))))
+	return keyValues(filepath.Join("/", root, nmDevices, strconv.Itoa(index(root, link))))
 }
 
 // profile returns the administrator's profile with the uuid. The error says why no
@@ -105,6 +108,16 @@ func networkManagerFiles(root string, b Bridge) (map[string]string, error) {
 	}
 	bridge, port := nmDir+profileFile(b.Name), nmDir+profileFile(b.NIC)
 	up, down := ownProfile(root, bridge, b), ownProfile(root, port, b)
+	if m, ours := inForce(root, b.NIC); ours && m.namespace == b.Namespace && m.bridge != b.Name {
+		// The NIC comes from another bridge, which has its addressing.
+		from := Bridge{Name: m.bridge, Namespace: m.namespace, NIC: m.nic}
+		if up == nil {
+			up = ownProfile(root, nmDir+profileFile(m.bridge), from)
+		}
+		if down == nil {
+			down = ownProfile(root, port, from)
+		}
+	}
 	origin := cmp.Or(get(up, "user", "hostler.origin"), record["origin"], record["connection-uuid"])
 	if up != nil {
 		record = nil
@@ -122,6 +135,7 @@ func networkManagerFiles(root string, b Bridge) (map[string]string, error) {
 		}
 	}
 	user := []string{"hostler.mark=" + strings.TrimSpace(b.mark()), "hostler.origin=" + origin}
+	declared := added(up, b)
 	// The port's activation activates the bridge. By itself, NetworkManager would make
 	// the bridge again while the agent removes it.
 	connection := []string{"id=hostler-" + b.Name, "uuid=" + profileID(b.Namespace, b.Name), "type=bridge", "interface-name=" + b.Name, "autoconnect=false"}
@@ -141,11 +155,11 @@ func networkManagerFiles(root string, b Bridge) (map[string]string, error) {
 	var over, under strings.Builder
 	over.WriteString(b.mark())
 	writeSection(&over, "connection", connection)
-	writeSection(&over, "user", user)
+	writeSection(&over, "user", append(slices.Clone(user), "hostler.addresses="+strings.Join(declared, " ")))
 	writeSection(&over, "ethernet", ethernet)
 	writeSection(&over, "bridge", []string{"stp=false"})
 	for _, family := range []string{"ipv4", "ipv6"} {
-		writeSection(&over, family, addressing(up, family, record, b))
+		writeSection(&over, family, addressing(up, family, record, declared))
 	}
 	writeSection(&over, "proxy", linesOf(up, "proxy"))
 	under.WriteString(b.mark())
@@ -172,25 +186,57 @@ func ownProfile(root, name string, b Bridge) []section {
 	return parse(string(text))
 }
 
-// declaredKey is the number of the first key with a declared address. The
-// administrator's keys have lower numbers.
-const declaredKey = 1000
+// isAdded reports whether a line has a declared address that hostler has added to the
+// profile. NetworkManager numbers the keys anew when it writes a profile.
+func isAdded(all []section, line string) bool {
+	value, is := addressIn(line)
+	return is && slices.Contains(strings.Fields(get(all, "user", "hostler.addresses")), value)
+}
+
+// addressIn returns the address in a line such as address1=192.0.2.1/24,192.0.2.254.
+func addressIn(line string) (address string, is bool) {
+	key, value, _ := strings.Cut(line, "=")
+	number, is := strings.CutPrefix(strings.TrimSpace(key), "address")
+	_, err := strconv.Atoi(cmp.Or(number, "0"))
+	value, _, _ = strings.Cut(value, ",")
+	return strings.TrimSpace(value), is && err == nil
+}
+
+// added returns the declared addresses that the administrator's profile has not.
+func added(all []section, b Bridge) (addresses []string) {
+	theirs := func(address string) bool {
+		return slices.ContainsFunc(append(linesOf(all, "ipv4"), linesOf(all, "ipv6")...), func(line string) bool {
+			value, is := addressIn(line)
+			return is && value == address && !isAdded(all, line)
+		})
+	}
+	for _, a := range b.Addresses {
+		if !theirs(a.String()) {
+			addresses = append(addresses, a.String())
+		}
+	}
+	return addresses
+}
+
+// firstAdded is the number of the key of the first added address.
+const firstAdded = 1000
+
+// endless is the time for which NetworkManager waits for a DHCP server or a router, in
+// seconds. After a shorter one it deletes the bridge, and the guests are cut off.
+const endless = "2147483647"
 
 // addressing returns the section ipv4 or ipv6 of the bridge's profile. record is
 // NetworkManager's record of the NIC, with its metric of routes and its identifier for
 // DHCP servers, which otherwise depend on the type or name of the link.
-func addressing(all []section, family string, record map[string]string, b Bridge) (lines []string) {
+func addressing(all []section, family string, record map[string]string, declared []string) (lines []string) {
 	method, bears := cmp.Or(get(all, family, "method"), "auto"), false
 	for _, line := range linesOf(all, family) {
 		key, _, _ := strings.Cut(line, "=")
-		key = strings.TrimSpace(key)
-		number, _ := strconv.Atoi(strings.TrimPrefix(key, "address"))
-		switch {
-		case key == "method" || number >= declaredKey:
+		if strings.TrimSpace(key) == "method" || isAdded(all, line) {
 			continue
-		case strings.HasPrefix(key, "address"):
-			bears = true
 		}
+		_, is := addressIn(line)
+		bears = bears || is
 		lines = append(lines, line)
 	}
 	add := func(key, value string) {
@@ -202,9 +248,15 @@ func addressing(all []section, family string, record map[string]string, b Bridge
 	if family == "ipv4" {
 		add("dhcp-client-id", record["dhcp4.dhcp_client_identifier"])
 	}
-	for i, a := range b.Addresses {
-		if a.Addr().Is4() == (family == "ipv4") {
-			lines, bears = append(lines, fmt.Sprintf("address%d=%s", declaredKey+i, a)), true
+	if method == "auto" || method == "dhcp" {
+		add("dhcp-timeout", endless)
+		if family == "ipv6" {
+			add("ra-timeout", endless)
+		}
+	}
+	for i, address := range declared {
+		if strings.Contains(address, ":") == (family == "ipv6") {
+			lines, bears = append(lines, fmt.Sprintf("address%d=%s", firstAdded+i, address)), true
 		}
 	}
 	switch {

@@ -139,3 +139,101 @@ func TestTheRecordOfAPausedNIC(t *testing.T) {
 		t.Errorf("disabled: %v, %v", k.Restored(), err)
 	}
 }
+
+// ofNetworkManager is a host whose NIC NetworkManager puts under br-lan by our profiles.
+func ofNetworkManager(t *testing.T) (root string, k *Keeper) {
+	t.Helper()
+	root = host(t, hosts["NetworkManager"].files)
+	if _, _, err := writeBridge(root, bridge()); err != nil {
+		t.Fatal(err)
+	}
+	return root, &Keeper{Paths: paths.New(root, "", "", t.TempDir()), Namespace: "hostler"}
+}
+
+// Without NetworkManager, the agent makes the bridge again.
+func TestNothingIsRestoredWithoutNetworkManager(t *testing.T) {
+	root, k := ofNetworkManager(t)
+	if all := k.Restored(); all["br-lan"] != "eth0" {
+		t.Fatal(all)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "run/NetworkManager")); err != nil {
+		t.Fatal(err)
+	}
+	if all := k.Restored(); len(all) != 0 {
+		t.Error(all)
+	}
+}
+
+// A NIC that comes from another bridge of ours, also after a boot, brings the addressing
+// of that bridge.
+func TestAddressingGoesFromBridgeToBridge(t *testing.T) {
+	for record, text := range map[string]string{
+		"our profile is active": "managed=true\nconnection-uuid=" + profileID("hostler", "eth0") + "\n",
+		"the NIC was taken":     "managed=false\n",
+	} {
+		root, k := ofNetworkManager(t)
+		for name, content := range map[string]string{
+			"run/NetworkManager/devices/2":                              text,
+			"run/NetworkManager/system-connections/Office.nmconnection": "", // one of NetworkManager's own, gone at a boot
+		} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := k.writeMark("eth0", "origin=u-office\n"); err != nil {
+			t.Fatal(err)
+		}
+		b := bridge()
+		b.Name, b.Addresses, b.paused = "br-new", nil, k.record("eth0")
+		_, _, err := writeBridge(root, b)
+		files := tree(t, root)
+		up, port := files[nmDir+profileFile("br-new")], files[portProfile]
+		if err != nil || !strings.Contains(up, "address1=192.0.2.77/24\n") || strings.Contains(up, "10.20.0.1") || !strings.Contains(port, "wake-on-lan=64") || !strings.Contains(port, profileID("hostler", "br-new")) {
+			t.Errorf("%s: %v\n%s\n%s", record, err, up, port)
+		}
+	}
+}
+
+// A NIC that is a port of another bridge than our profiles say stays there until Persist
+// has written them anew, and one that none of them names is no paused client.
+func TestResumeLeavesAPortAlone(t *testing.T) {
+	root, k := ofNetworkManager(t)
+	for nic, master := range map[string]string{"eth0": "br-new", "eth1": "br-lan"} {
+		dir := filepath.Join(root, "sys/class/net", nic)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("../"+master, filepath.Join(dir, "master")); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.writeMark(nic, "origin=u-office\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := k.Resume(t.Context(), func(string) bool { return false }); left || err != nil {
+		t.Errorf("left %v, %v", left, err) // nmcli would have failed
+	}
+}
+
+// NetworkManager numbers the addresses of a changed profile anew. One that hostler added
+// goes with its declaration; one that the administrator has too stays.
+func TestAddedAddressesGo(t *testing.T) {
+	root, _ := ofNetworkManager(t)
+	b := bridge()
+	b.Addresses = append(b.Addresses, netip.MustParsePrefix("192.0.2.77/24"))
+	if _, _, err := writeBridge(root, b); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, bridgeProfile)
+	text := strings.ReplaceAll(tree(t, root)[bridgeProfile], "address1000=", "address2=")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil || strings.Count(text, "192.0.2.77") != 1 {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	b.Addresses = nil
+	if _, _, err := writeBridge(root, b); err != nil {
+		t.Fatal(err)
+	}
+	if text = tree(t, root)[bridgeProfile]; strings.Contains(text, "10.20.0.1") || !strings.Contains(text, "address1=192.0.2.77/24") {
+		t.Error(text)
+	}
+}

@@ -3,7 +3,9 @@ package persist
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,22 +39,50 @@ func inForce(root, nic string) (marked, bool) {
 // Restored returns, by bridge, the NICs that NetworkManager itself puts under the bridge.
 func (k *Keeper) Restored() map[string]string {
 	all := map[string]string{}
+	if _, err := os.Stat(k.Paths.Host(nmDevices)); err != nil {
+		return all // NetworkManager has not run since the boot
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, m := range marks(k.Paths.Root) {
-		if is, ours := inForce(k.Paths.Root, m.nic); ours && is == m && m.namespace == k.Namespace && k.record(m.nic) == nil {
+		is, ours := inForce(k.Paths.Root, m.nic)
+		if ours && is == m && m.namespace == k.Namespace && k.record(m.nic) == nil && !k.unrestored[m.bridge] && !k.elsewhere(m.nic) {
 			all[m.bridge] = m.nic
 		}
 	}
 	return all
 }
 
+// elsewhere reports whether another manager configures the NIC by now.
+func (k *Keeper) elsewhere(nic string) bool {
+	r, _ := ruler(k.Paths.Root, nic, index(k.Paths.Root, nic))
+	return r == networkd || r == netplan
+}
+
 // Restore makes NetworkManager put the NIC of one of the Restored bridges under the
-// bridge now.
+// bridge now. After a failure the bridge is none of them until the next success of
+// Persist, so that the agent makes it.
 func (k *Keeper) Restore(ctx context.Context, bridge string) error {
 	m, ours := inForce(k.Paths.Root, k.Restored()[bridge])
 	if !ours {
 		return nil
 	}
-	return k.activate(ctx, m, false)
+	err := k.activate(ctx, m, false)
+	if err != nil && ctx.Err() == nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.unrestored == nil {
+			k.unrestored = map[string]bool{}
+		}
+		k.unrestored[bridge] = true
+	}
+	return err
+}
+
+// master returns the bridge that a link is a port of, or "".
+func (k *Keeper) master(link string) string {
+	to, _ := os.Readlink(k.Paths.Host("/sys/class/net/" + link + "/master"))
+	return strings.TrimPrefix(filepath.Base(to), ".")
 }
 
 // record returns NetworkManager's record of a NIC that Pause took from it, or nil.
@@ -68,7 +98,13 @@ func (k *Keeper) record(nic string) map[string]string {
 // that another process deletes (1.52), and makes the bridge again. The mark keeps the
 // record that NetworkManager then forgets.
 func (k *Keeper) takeOver(ctx context.Context, nic string) error {
-	active := k.active(ctx)
+	active, err := k.active(ctx)
+	if err != nil {
+		if device(k.Paths.Root, nic)["managed"] == "true" {
+			return err
+		}
+		return nil // NetworkManager does not configure the NIC
+	}
 	own, err := profile(k.Paths.Root, active[nic])
 	if err != nil {
 		return nil //nolint:nilerr // NetworkManager does not configure the NIC, or Persist reports the reason
@@ -95,22 +131,28 @@ func (k *Keeper) takeOver(ctx context.Context, nic string) error {
 	return nil
 }
 
+// notRunning is nmcli's exit code if NetworkManager does not run (nmcli(1)).
+const notRunning = 8
+
 // active returns the uuids of NetworkManager's active profiles, by link. It returns
 // nil if NetworkManager does not run. NetworkManager's records on the disk lag behind.
-func (k *Keeper) active(ctx context.Context) map[string]string {
+func (k *Keeper) active(ctx context.Context) (map[string]string, error) {
 	if _, err := os.Stat(k.Paths.Host(nmDevices)); err != nil {
-		return nil
+		return nil, nil
 	}
 	out, err := nmcli(ctx, "-g", "DEVICE,CON-UUID", "device", "status")
+	if code, _ := run.ExitCode(err); code == notRunning || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	ids := map[string]string{}
 	for line := range strings.Lines(out) {
 		link, id, _ := strings.Cut(strings.TrimSpace(line), ":")
 		ids[link] = id
 	}
-	return ids
+	return ids, nil
 }
 
 // activates reports whether NetworkManager has activated our profile of a link.
@@ -121,13 +163,15 @@ func (k *Keeper) activates(namespace, link string) bool {
 // activate makes NetworkManager configure the bridge and its NIC by our profiles. If
 // it does so already, activate makes it apply changed profiles, which interrupts
 // nothing. Otherwise the bridge loses its addresses for some 0.5 s, and its guests'
-// ports, which the agent puts back.
+// ports, which the agent puts back. It does not end with ctx, because the bridge has
+// no NIC between the two activations.
 func (k *Keeper) activate(ctx context.Context, m marked, changed bool) error {
+	ctx = context.WithoutCancel(ctx)
 	file := func(link string) string { return k.Paths.Host(nmDir + profileFile(link)) }
 	if _, err := nmcli(ctx, "connection", "load", file(m.bridge), file(m.nic)); err != nil {
 		return err
 	}
-	active := k.active(ctx)
+	active, failed := k.active(ctx)
 	for _, link := range []string{m.bridge, m.nic} {
 		var err error
 		switch id := profileID(m.namespace, link); {
@@ -136,10 +180,14 @@ func (k *Keeper) activate(ctx context.Context, m marked, changed bool) error {
 		case changed && link == m.bridge:
 			_, err = nmcli(ctx, "device", "reapply", link)
 		}
-		if err != nil {
-			return err
-		}
+		failed = errors.Join(failed, err)
 	}
+	if failed != nil {
+		return failed
+	}
+	k.mu.Lock()
+	delete(k.unrestored, m.bridge)
+	k.mu.Unlock()
 	return atomicfile.Remove(k.mark(m.nic))
 }
 
@@ -167,8 +215,8 @@ func (k *Keeper) release(ctx context.Context, nic string) error {
 // forget makes NetworkManager notice that profiles of ours are gone, and releases
 // their NIC.
 func (k *Keeper) forget(ctx context.Context, nic string) error {
-	if k.active(ctx) == nil {
-		return nil
+	if active, err := k.active(ctx); err != nil || active == nil {
+		return err
 	}
 	if _, err := nmcli(ctx, "connection", "reload"); err != nil {
 		return err

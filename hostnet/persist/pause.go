@@ -76,8 +76,12 @@ func (k *Keeper) Resume(ctx context.Context, bears func(link string) bool) (left
 		if strings.HasPrefix(e.Name(), ".") {
 			continue // a mark that was not completely written; its client was not ended
 		}
-		_, ported := inForce(k.Paths.Root, e.Name())
-		if bears(e.Name()) == (ported && k.record(e.Name()) != nil) {
+		m, ported := inForce(k.Paths.Root, e.Name())
+		taken, free := k.record(e.Name()) != nil, bears(e.Name())
+		switch {
+		case taken && !free && (!ported || k.master(e.Name()) != m.bridge):
+			continue // Persist gives it back, or a later call when it leaves the bridge
+		case free == (ported && taken):
 			left = true
 			continue
 		}

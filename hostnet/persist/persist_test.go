@@ -146,7 +146,7 @@ var hosts = map[string]struct {
 			"etc/NetworkManager/system-connections/05-hostler-br-lan.nmconnection": {
 				"\n[connection]\nid=hostler-br-lan\nuuid=" + profileID("hostler", "br-lan") + "\ntype=bridge\ninterface-name=br-lan\nautoconnect=false\nstable-id=u-office\nzone=work\n",
 				"[ethernet]\ncloned-mac-address=02:00:5e:10:00:01\nmtu=1400\n", "[bridge]\nstp=false\n",
-				"[ipv4]\naddress1=192.0.2.77/24\ndns=192.0.2.53;\nroute-metric=100\ndhcp-client-id=01:02:00:5e:10:00:01\naddress1000=10.20.0.1/24\nmethod=auto\n", "[ipv6]\nroute-metric=100\nmethod=disabled\n",
+				"[ipv4]\naddress1=192.0.2.77/24\ndns=192.0.2.53;\nroute-metric=100\ndhcp-client-id=01:02:00:5e:10:00:01\ndhcp-timeout=2147483647\naddress1000=10.20.0.1/24\nmethod=auto\n", "[ipv6]\nroute-metric=100\nmethod=disabled\n",
 				"hostler.origin=u-office\n",
 			},
 			"etc/NetworkManager/system-connections/05-hostler-eth0.nmconnection": {
