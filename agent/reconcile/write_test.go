@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/internal/hosttest"
 )
@@ -100,7 +101,8 @@ func TestCache(t *testing.T) {
 		want   int
 	}{{func() {}, 1}, {func() {}, 1}, {func() { o.Revision = 8 }, 2}, {func() { c.Keep([]state.Object{o}) }, 2}, {func() { c.Keep(nil) }, 3}} {
 		step.change()
-		if v, err := c.Decode(o, decode); err != nil || v != o.Revision || decoded != step.want {
+		v, err := c.Decode(o, decode)
+		if asked := decoded == step.want; err != nil || v != o.Revision || !asked && !failpoint.Enabled { // such a build decodes all, to compare
 			t.Errorf("%v %v, decoded %d times, want %d", v, err, decoded, step.want)
 		}
 	}
