@@ -254,7 +254,13 @@ func TestRecover(t *testing.T) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	must(t, err)
 	rewrite(t, w, strings.TrimSpace(string(boot)), "another-run")
-	must(t, w.newGuard(0).Recover(t.Context()))
+	again := w.newGuard(0)
+	must(t, again.Recover(t.Context()))
+	select {
+	case <-again.Ends():
+	default:
+		t.Error("its end is not reported")
+	}
 	if _, armed := w.guard.Armed(); armed {
 		t.Error("it is still armed")
 	}

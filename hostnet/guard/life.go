@@ -73,6 +73,7 @@ func (g *Guard) Recover(ctx context.Context) error {
 	if err != nil || cp == nil {
 		return err
 	}
+	defer g.ended() // workers that look before it ends wait for it
 	if cp.Boot != bootID() {
 		return g.afterBoot(ctx, cp)
 	}
