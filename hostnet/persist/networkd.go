@@ -42,7 +42,9 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	var nic, bridge strings.Builder
 	head := b.mark() + origin + file + "\n"
 	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", head, b.NIC)
-	fmt.Fprintf(&nic, "\n[Network]\nBridge=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n", b.Name)
+	// systemd 257 takes a NIC that leaves a bridge for a new link, and configures it by this
+	// file in the middle of our removal. It is to leave the addresses and routes alone.
+	fmt.Fprintf(&nic, "\n[Network]\nBridge=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nKeepConfiguration=yes\n", b.Name)
 	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", head, b.Name)
 	for _, s := range sections {
 		var up, down []string

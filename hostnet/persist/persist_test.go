@@ -72,7 +72,7 @@ var hosts = map[string]struct {
 		map[string][]string{
 			"etc/systemd/network/05-hostler-br-lan.netdev":  {"Name=br-lan\nKind=bridge\nMACAddress=02:00:5e:10:00:01\nMTUBytes=1400\n", "STP=no\nForwardDelaySec=0\n"},
 			"etc/systemd/network/05-hostler-br-lan.network": {"[Match]\nName=br-lan\n", "[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\n", "[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n", "Domains=example.org\n", "Address=10.20.0.1/24\n", "RequiredForOnline=yes"},
-			"etc/systemd/network/05-hostler-eth0.network":   {"[Match]\nName=eth0\n", "Bridge=br-lan\n", "VLAN=vlan7\n", "LinkLocalAddressing=no\n", "MTUBytes=1400\n"},
+			"etc/systemd/network/05-hostler-eth0.network":   {"[Match]\nName=eth0\n", "Bridge=br-lan\n", "VLAN=vlan7\n", "LinkLocalAddressing=no\n", "KeepConfiguration=yes\n", "MTUBytes=1400\n"},
 			"etc/systemd/network/05-hostler-br-lan.link":    {"OriginalName=br-lan\n", "Alias=hostler:hostler:u1\n"},
 		},
 		map[string][]string{

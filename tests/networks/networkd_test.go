@@ -40,13 +40,6 @@ func underNetworkd(t *testing.T, h *harness.Host) {
 		out, _ := h.Try("sed -n 's/^CLIENTID=//p' /run/systemd/netif/leases/$(cat /sys/class/net/" + link + "/ifindex)")
 		return strings.TrimSpace(out)
 	}
-	harness.Wait(t, "a lease by networkd's identifier", time.Minute, func() error {
-		if id := client("eth0"); !strings.HasPrefix(id, "ff") {
-			return fmt.Errorf("the identifier is %q", id)
-		}
-		return nil
-	})
-	id := client("eth0")
 	files := func() string {
 		return h.Sh("find /etc/systemd/network /etc/network /etc/netplan /run/systemd/network -type f -exec sha256sum {} + 2>/dev/null | sort -k 2 || true")
 	}
@@ -54,10 +47,15 @@ func underNetworkd(t *testing.T, h *harness.Host) {
 		out, _ := h.Try("ip -4 -o addr show dev " + link + " scope global | awk '{print $4}'")
 		return strings.TrimSpace(out)
 	}
-	before, had := files(), address("eth0")
-	if had == "" {
-		t.Fatal("eth0 has no address")
-	}
+	before, id, had := files(), "", ""
+	harness.Wait(t, "a lease by networkd's identifier", time.Minute, func() error {
+		leased, _ := h.Try("sed -n 's/^ADDRESS=//p' /run/systemd/netif/leases/$(cat /sys/class/net/eth0/ifindex)")
+		id, had = client("eth0"), address("eth0")
+		if on, _, _ := strings.Cut(had, "/"); !strings.HasPrefix(id, "ff") || on == "" || on != strings.TrimSpace(leased) {
+			return fmt.Errorf("the identifier is %q, eth0 has %q, leased is %q", id, had, leased)
+		}
+		return nil
+	})
 	bridged := func(limit time.Duration) {
 		t.Helper()
 		harness.Wait(t, "the bridge", limit, func() error {
@@ -65,7 +63,7 @@ func underNetworkd(t *testing.T, h *harness.Host) {
 			if on, left := address("br-up"), address("eth0"); err != nil || on != had || left != "" {
 				return fmt.Errorf("br-up has %q, eth0 %q, wanted %q; %v\n%s", on, left, had, err, state)
 			}
-			if !strings.Contains(state, "/etc/systemd/network/05-hostler-br-up.network") || !strings.Contains(state, "DHCP4") {
+			if !strings.Contains(state, "/etc/systemd/network/05-hostler-br-up.network") || !strings.Contains(strings.ReplaceAll(state, "DHCPv4", "DHCP4"), "DHCP4 via") {
 				return fmt.Errorf("networkd does not lead the bridge: %s", state)
 			}
 			if now := client("br-up"); now != id {
