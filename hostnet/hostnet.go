@@ -49,9 +49,7 @@ type Link struct {
 	ReversePath uint32 `json:"reverse-path,omitempty"`
 	// IPv6 is nil if the link has no IPv6.
 	IPv6 *IPv6 `json:"ipv6,omitempty"`
-	// STP and ForwardDelay (in hundredths of a second) belong to bridges.
-	STP          bool   `json:"stp,omitempty"`
-	ForwardDelay uint32 `json:"forward-delay,omitempty"`
+	STP  bool  `json:"stp,omitempty"` // of a bridge
 }
 
 // IPv6 holds the kernel parameters of a link that decide which addresses and routes

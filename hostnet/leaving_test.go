@@ -32,11 +32,12 @@ func TestANICLeavesTheSettingsOfTheOtherNIC(t *testing.T) {
 	}
 }
 
-// Without a spanning tree a bridge forwards at once, whatever its forward delay is.
-func TestTheForwardDelayOfABridgeWithoutASpanningTree(t *testing.T) {
+// A bridge is only tuned while it has a spanning tree. Without, it forwards at once, whatever
+// its forward delay is.
+func TestABridgeWithASpanningTreeIsTuned(t *testing.T) {
 	stamp := Stamp("hostler", "u1")
 	for stp, want := range map[bool]int{false: 0, true: 1} {
-		o := Observed{Links: []Link{{Name: "br-lan", Index: 3, Kind: "bridge", Alias: stamp, MAC: bridgeMAC(stamp), Up: true, ForwardDelay: 1500, STP: stp, ReversePath: strict}}}
+		o := Observed{Links: []Link{{Name: "br-lan", Index: 3, Kind: "bridge", Alias: stamp, MAC: bridgeMAC(stamp), Up: true, STP: stp, ReversePath: strict}}}
 		steps, problems := Plan(Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-lan", UID: "u1"}}}, o)
 		if len(steps) != want || len(problems) > 0 || want > 0 && steps[0].Op != TuneBridge {
 			t.Errorf("STP %v: %v, %v", stp, steps, problems)

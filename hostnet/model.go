@@ -30,7 +30,7 @@ func (o *Observed) change(s Step) {
 	case StampBridge, ClaimBridge:
 		edit(s.Link, func(l *Link) { l.Alias, l.Group = s.Stamp, 0 })
 	case TuneBridge:
-		edit(s.Link, func(l *Link) { l.STP, l.ForwardDelay = false, 0 })
+		edit(s.Link, func(l *Link) { l.STP = false })
 	case RemoveBridge:
 		o.remove(s.Link)
 	case RemovePair:

@@ -173,11 +173,8 @@ func parseLinkInfo(b []byte, l *Link) {
 				return
 			}
 			attributes(value, func(kind uint16, value []byte) {
-				switch kind {
-				case bridgeSTP:
+				if kind == bridgeSTP {
 					l.STP = number(value) != 0
-				case bridgeDelay:
-					l.ForwardDelay = number(value)
 				}
 			})
 		}
