@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -31,25 +32,8 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []
 	if err := containerbroker.CheckUpdate(asked, want, containerbroker.Instance{}, nil); err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
-	if former := replacedNICs(asked); len(former) > 0 {
-		err := d.edit(ctx, m.Name, func(_ *client, found api.Instance, put *api.InstancePut) error {
-			if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
-				return fault.New(fault.Conflict, "it has another stamp")
-			}
-			for _, change := range former { // the interface stays until the request below
-				name, _ := containerbroker.NICOf(change.Field)
-				if device := maps.Clone(found.Devices[name]); device != nil {
-					for _, key := range []string{keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6} {
-						delete(device, key)
-					}
-					put.Devices[name] = device
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return fault.Explain(err, "cannot update instance %q", m.Name)
-		}
+	if err := d.freeAddresses(ctx, m, asked); err != nil {
+		return fault.Explain(err, "cannot update instance %q", m.Name)
 	}
 	pinned := false
 	var refused error
@@ -84,9 +68,34 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, asked []
 	return fault.Explain(cmp.Or(err, refused), "cannot update instance %q", m.Name)
 }
 
+// freeAddresses takes the addresses from the interfaces that others replace, since LXD lets
+// no interface have the address of another, even if the same request removes that. The
+// interfaces themselves stay until the request that also brings the others, which LXD may
+// refuse.
+func (d *Driver) freeAddresses(ctx context.Context, m containerbroker.Machine, asked []containerbroker.Change) error {
+	former := replacedNICs(asked)
+	if len(former) == 0 {
+		return nil
+	}
+	return d.edit(ctx, m.Name, func(_ *client, found api.Instance, put *api.InstancePut) error {
+		if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
+			return fault.New(fault.Conflict, "it has another stamp")
+		}
+		for _, change := range former {
+			name, _ := containerbroker.NICOf(change.Field)
+			if device := maps.Clone(found.Devices[name]); device != nil {
+				maps.DeleteFunc(device, func(key, _ string) bool {
+					return slices.Contains([]string{keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6}, key)
+				})
+				put.Devices[name] = device
+			}
+		}
+		return nil
+	})
+}
+
 // replacedNICs returns the removals of interfaces that come with other changes of
-// interfaces. They are made first, because LXD lets no interface have the address of
-// another, even if the same request removes that.
+// interfaces.
 func replacedNICs(changes []containerbroker.Change) []containerbroker.Change {
 	var removed, others []containerbroker.Change
 	for _, c := range changes {
