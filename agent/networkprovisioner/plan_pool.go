@@ -35,44 +35,53 @@ func poolOf(n Network, is spec.Network, o Observed, wants map[string]want) *ipam
 // it gets the new one, so neither may wait for the other. A new NIC gets the former one's
 // address of the other family too, since both share an entry of the DHCP server.
 func withoutFormer(all []ipam.Grant, wants map[string]want) []ipam.Grant {
-	type place struct {
-		machine string
-		address netip.Addr
+	heir := heirs(all, wants)
+	after := map[ipam.Owner]ipam.Owner{} // the new NIC, by the former one
+	all = slices.DeleteFunc(all, func(g ipam.Grant) bool {
+		w, there := wants[key(g.Owner.Machine, nicOf(g))]
+		k := heir[placeOf(g)]
+		if k == "" || there && !w.keep {
+			return false
+		}
+		after[g.Owner] = ownerOf(k).onNetwork(g.Network)
+		return true
+	})
+	for i, g := range all {
+		to, is := after[g.Owner]
+		has := func(o ipam.Grant) bool {
+			return o.Owner == to && o.Address.Is6() == g.Address.Is6() && o.Address != g.Address
+		}
+		if is && g.Released.IsZero() && heir[placeOf(g)] == "" && !slices.ContainsFunc(all, has) {
+			all[i].Owner = to
+		}
 	}
-	declared := map[place]string{}
+	return all
+}
+
+// place is an address of a machine.
+type place struct {
+	machine string
+	address netip.Addr
+}
+
+func placeOf(g ipam.Grant) place { return place{g.Owner.Machine, g.Address} }
+
+// heirs returns the keys of the NICs that are to have an address, by place. It leaves out
+// the address of a NIC that itself takes another's: the two must let go one after the other.
+func heirs(all []ipam.Grant, wants map[string]want) map[place]string {
+	to := map[place]string{}
 	for k, w := range wants {
 		for _, a := range w.family {
-			declared[place{ownerOf(k).Machine, a}] = k
+			to[place{ownerOf(k).Machine, a}] = k
 		}
 	}
-	former := func(g ipam.Grant) bool {
-		w, there := wants[key(g.Owner.Machine, nicOf(g))]
-		return !there || w.keep
-	}
-	// If the address of a NIC that takes another's goes to a third, they must let go one
-	// after the other.
 	for _, g := range all {
-		k := key(g.Owner.Machine, nicOf(g))
-		if a, is := wants[k].family[g.Address.Is6()]; is && a != g.Address && g.Released.IsZero() && declared[place{g.Owner.Machine, g.Address}] != "" {
-			delete(declared, place{g.Owner.Machine, a})
+		a, is := wants[key(g.Owner.Machine, nicOf(g))].family[g.Address.Is6()]
+		if is && a != g.Address && g.Released.IsZero() && to[placeOf(g)] != "" {
+			delete(to, place{g.Owner.Machine, a})
 		}
 	}
-	heirs := map[ipam.Owner]ipam.Owner{}
-	for _, g := range all {
-		if k := declared[place{g.Owner.Machine, g.Address}]; k != "" && former(g) {
-			heirs[g.Owner] = ownerOf(k).onNetwork(g.Network)
-		}
-	}
-	for i, g := range all {
-		if heir, is := heirs[g.Owner]; is && g.Released.IsZero() && !slices.ContainsFunc(all, func(o ipam.Grant) bool {
-			return o.Owner == heir && o.Address.Is6() == g.Address.Is6() && o.Address != g.Address
-		}) && declared[place{g.Owner.Machine, g.Address}] == "" {
-			all[i].Owner = heir
-		}
-	}
-	return slices.DeleteFunc(all, func(g ipam.Grant) bool {
-		return former(g) && declared[place{g.Owner.Machine, g.Address}] != ""
-	})
+	return to
 }
 
 // demand is a NIC that needs an address of one IP version.

@@ -105,23 +105,29 @@ func (m *maker) formerly(g Machine, nic string, given []netip.Addr) (at int, for
 			break
 		}
 	}
-	if len(former) == 0 { // the NIC may take the place of one that is no longer declared
-		for i, p := range m.p.Networks {
-			for _, key := range slices.Sorted(maps.Keys(p.Guests)) {
-				e, o := p.Guests[key], ownerOf(key)
-				if _, declared := g.NICs[o.NIC]; !p.On || o.Machine != g.Name || declared || e.Released != nil || strings.Contains(key, "#") {
-					continue
-				}
-				for _, a := range addressesOf(e) {
-					if slices.Contains(g.Addresses, a) {
-						at, former = i, append(former, a)
-					}
-				}
-				if len(former) > 0 {
-					return at, former
-				}
+	if len(former) == 0 {
+		return m.undeclared(g)
+	}
+	return at, former
+}
+
+// undeclared returns the addresses that an instance still has at a NIC that its machine no
+// longer declares, and whose place another NIC takes, and the position of their network.
+func (m *maker) undeclared(g Machine) (at int, has []netip.Addr) {
+	for i, p := range m.p.Networks {
+		if !p.On {
+			continue
+		}
+		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
+			o, entry := ownerOf(k), p.Guests[k]
+			if _, declared := g.NICs[o.NIC]; declared || o.Machine != g.Name || entry.Released != nil || strings.Contains(k, "#") {
+				continue
+			}
+			has = slices.DeleteFunc(addressesOf(entry), func(a netip.Addr) bool { return !slices.Contains(g.Addresses, a) })
+			if len(has) > 0 {
+				return i, has
 			}
 		}
 	}
-	return at, former
+	return 0, nil
 }
