@@ -13,7 +13,7 @@ import (
 )
 
 // The NIC of a host comes under a bridge and back, under one manager of NICs after the
-// other. On another release than debian/12 run the subtest of one manager.
+// other. `make test-hosts` runs it on each release.
 func TestTheManagersOfANIC(t *testing.T) {
 	lxd := harness.StartLXD(t, 43)
 	h := lxd.StartHost("managers")

@@ -34,8 +34,8 @@ func (s *suite) machines() {
 	}
 }
 
-// hosts is `make test-hosts`: a test host of each release, and a table of what
-// passed on which. Arguments name single releases.
+// hosts is `make test-hosts`: a test host of each release, a table of what
+// passed on which, and the managers of its NIC. Arguments name single releases.
 func (s *suite) hosts() {
 	path, err := filepath.Abs(filepath.Join(".cache", "hosts.json"))
 	if err == nil {
@@ -51,7 +51,8 @@ func (s *suite) hosts() {
 	}
 	for _, release := range releases {
 		s.phase(release, func() error {
-			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration", "-count=1", "-timeout", blackBoxLimit, "./tests/hosts")
+			return s.results.Run(os.Stdout, []string{"HOSTLER_TEST_RELEASE=" + release}, "-tags", "integration", "-count=1", "-p=1", "-timeout", blackBoxLimit,
+				"-run", "^(TestHost|TestTheManagersOfANIC)$", "./tests/hosts", "./tests/networks")
 		})
 	}
 	s.phase("matrix", func() error {
